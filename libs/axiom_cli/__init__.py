@@ -1,0 +1,1 @@
+"""The `axiom` command: up, demo, status, doctor, adapters."""

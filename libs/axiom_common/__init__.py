@@ -1,0 +1,1 @@
+"""What all services share: names, shapes, decisions, drivers and the runtime around them."""

@@ -1,0 +1,1 @@
+"""The real drivers behind the ports."""

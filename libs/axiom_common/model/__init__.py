@@ -1,0 +1,1 @@
+"""The nouns: frozen, slotted values with no behaviour beyond their invariants."""

@@ -1,0 +1,87 @@
+"""Adapters: what is declared, and what an engine holds of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from axiom_common.errors import InvalidInputError
+from axiom_common.model.ids import EngineAdapter, public_name
+
+MEBIBYTE = 1 << 20
+
+
+class AdapterState(StrEnum):
+    """One adapter on one engine. `absent` is never sent: it is the lack of a record."""
+
+    ABSENT = "absent"
+    FETCHING = "fetching"
+    LOADING = "loading"
+    HOST = "host"
+    RESIDENT = "resident"
+    DRAINING = "draining"
+    UNLOADING = "unloading"
+    FAILED = "failed"
+
+
+class ResidencySource(StrEnum):
+    """Where knowledge of residency comes from, best first."""
+
+    EXTENSION = "extension"
+    METRICS = "metrics"
+    INFERRED = "inferred"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSpec:
+    """A declared adapter. Its identity is (name, revision): a new revision is another adapter.
+
+    `size_bytes` 0 means unknown; rules then use a size computed from the rank.
+    """
+
+    name: str
+    base_model: str
+    revision: int
+    path: str
+    rank: int
+    size_bytes: int = 0
+    tenant: str = "default"
+
+    def __post_init__(self) -> None:
+        public_name(self.name, path="name")
+        public_name(self.base_model, path="base_model")
+        if self.revision < 1:
+            raise InvalidInputError("revision must be at least 1", path="revision")
+        if not self.path or len(self.path) > 1024:
+            raise InvalidInputError("path must have 1 to 1024 characters", path="path")
+        if not 1 <= self.rank <= 1024:
+            raise InvalidInputError("rank must lie in 1..1024", path="rank")
+        if self.size_bytes < 0:
+            raise InvalidInputError("size_bytes must not be negative", path="size_bytes")
+
+    @property
+    def engine_name(self) -> EngineAdapter:
+        """The adapter's name on every engine."""
+        return EngineAdapter(f"{self.name}~{self.revision}")
+
+
+def is_managed(name: EngineAdapter) -> bool:
+    """True for names that Axiom gave; people's own names hold no `~` and are never unloaded."""
+    return "~" in name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residency:
+    """One adapter on one engine, as last known.
+
+    `in_flight` counts requests that the engine is known to run with it (None: unknown).
+    `remaining_ms` is the predicted rest of a load that is under way, 0 otherwise.
+    `age_ms` is the age of this knowledge when the report was sent.
+    """
+
+    adapter: EngineAdapter
+    state: AdapterState
+    source: ResidencySource
+    in_flight: int | None = None
+    remaining_ms: float = 0.0
+    age_ms: float = 0.0

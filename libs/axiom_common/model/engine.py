@@ -1,0 +1,137 @@
+"""Engines, GPUs and nodes as their agent reports them. Unknown is None, never zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from axiom_common.model.adapter import Residency
+from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId
+from axiom_common.model.reason import Reason
+
+
+class EngineStatus(StrEnum):
+    """What the agent sees of an engine process."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    UNREACHABLE = "unreachable"
+
+
+class Role(StrEnum):
+    """Which phase of a request an engine serves."""
+
+    BOTH = "both"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """Fixed capacity of an engine. `hbm_slots` 0: the engine serves no adapters."""
+
+    max_num_seqs: int = 256
+    hbm_slots: int = 0
+    host_slots: int = 0
+    max_lora_rank: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkModel:
+    """Predicts how long one adapter takes to reach HBM: fixed + bytes / rate, per tier.
+
+    Defaults: PCIe 4.0 x16 at 80 % of nominal, and a 10 Gb/s store (design figures of the fleet).
+    """
+
+    h2d_fixed_ms: float = 40.0
+    h2d_gbps: float = 25.0
+    store_fixed_ms: float = 40.0
+    store_gbps: float = 1.2
+
+    def h2d_ms(self, size_bytes: int) -> float:
+        """Host RAM to HBM, in ms."""
+        return self.h2d_fixed_ms + size_bytes / (self.h2d_gbps * 1e6)
+
+    def cold_ms(self, size_bytes: int) -> float:
+        """Store to host RAM to HBM, in ms."""
+        return self.store_fixed_ms + size_bytes / (self.store_gbps * 1e6) + self.h2d_ms(size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFailure:
+    """An adapter that this engine could not load; excluded there until `retry_in_ms` has passed."""
+
+    adapter: EngineAdapter
+    reason: Reason
+    retry_in_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """One engine at one moment.
+
+    `base_model` is the fleet's name, `served_name` the engine's own name for it. `residents` are in
+    the engine's LRU order, least recently used first, HBM and host alike. `registered` are the
+    adapter names that the engine answers to; a registered name need not be resident.
+    `ttft_ms`, `tpot_ms`, `prefill_ms_per_token` are means over the last beats, None if no sample.
+    `load_queue_ms` is the predicted time of the loads that wait or run on this engine.
+    """
+
+    engine: EngineId
+    url: str
+    base_model: str
+    served_name: str
+    status: EngineStatus
+    role: Role = Role.BOTH
+    kind: str = "vllm"
+    limits: EngineLimits = field(default_factory=EngineLimits)
+    link: LinkModel = field(default_factory=LinkModel)
+    gpus: tuple[int, ...] = ()
+    running: int = 0
+    waiting: int = 0
+    deferred: int = 0
+    kv_usage: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    prefill_ms_per_token: float | None = None
+    load_queue_ms: float = 0.0
+    residents: tuple[Residency, ...] = ()
+    registered: tuple[EngineAdapter, ...] = ()
+    failures: tuple[LoadFailure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """One GPU from NVML. `throttle` is the raw reasons bit mask; None where NVML does not say."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_c: float | None = None
+    throttle: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStatus:
+    """The plan an agent last saw, and whether it carries it out (ACK) or refused it (NACK)."""
+
+    revision: int
+    fence: int
+    accepted: bool
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """A GPU host with its engines, whole. (incarnation, seq) orders all states of one node."""
+
+    region: RegionId
+    node: NodeId
+    incarnation: int
+    seq: int
+    engines: tuple[EngineState, ...] = ()
+    gpus: tuple[GpuState, ...] = ()
+    plan: PlanStatus | None = None

@@ -1,0 +1,51 @@
+"""Plans: what the scheduler wants on one node, and what gateways ask of its agent at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId
+from axiom_common.model.reason import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    """Wanted on one engine: `load` in order of importance, `unload` names that must go.
+
+    An adapter in neither list is left as it is: an on-demand load is not undone by the plan.
+    """
+
+    engine: EngineId
+    load: tuple[AdapterSpec, ...] = ()
+    unload: tuple[EngineAdapter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One node's plan. `fence` is the leader's term: agents refuse one below the highest seen."""
+
+    region: RegionId
+    node: NodeId
+    revision: int
+    fence: int
+    reason: str
+    engines: tuple[EnginePlan, ...] = ()
+
+
+class EnsureOutcome(StrEnum):
+    """What became of a request to make an adapter resident."""
+
+    RESIDENT = "resident"
+    JOINED = "joined"
+    ON_REQUEST = "on-request"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsureResult:
+    """The agent's answer. `reason` is set exactly when refused."""
+
+    outcome: EnsureOutcome
+    reason: Reason | None = None

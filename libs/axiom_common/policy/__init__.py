@@ -1,0 +1,1 @@
+"""What to choose: the one home of decisions; pure functions over frozen values."""

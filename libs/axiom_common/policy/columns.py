@@ -1,0 +1,69 @@
+"""The columns a decision combines: what rules wrote down when state changed.
+
+`EngineRow` is the output of all rules for one engine; `Profile` the knobs of one way to decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from axiom_common.model.adapter import Residency
+from axiom_common.model.decision import Term
+from axiom_common.model.engine import LinkModel, Role
+from axiom_common.model.ids import EngineId
+from axiom_common.model.reason import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitColumn:
+    """Predicted wait: base + per_request x requests in flight + per_token x uncached tokens booked.
+
+    All in ms; requests in flight are own bookings, peers' vectors and foreign load.
+    """
+
+    base_ms: float
+    per_request_ms: float
+    per_token_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRow:
+    """One engine, as the rules see it.
+
+    `refusal` is the closed reason that keeps it from serving anything, if any. `stale` engines are
+    left out only while others remain. Slow-downs are factors of at least 1 on the service time.
+    `max_lora_rank` 0 means no adapters. `residents` are in LRU order, oldest first.
+    """
+
+    engine: EngineId
+    base_model: str
+    role: Role
+    refusal: Reason | None
+    stale: bool
+    unheard: bool
+    max_lora_rank: int
+    hbm_slots: int
+    link: LinkModel
+    load_queue_ms: float
+    wait: WaitColumn
+    prefill_ms_per_token: float
+    service_ms: float
+    kv_slowdown: float
+    thermal_slowdown: float
+    latency_slowdown: float
+    kv_headroom: float
+    thermal_safety: float
+    latency_health: float
+    residents: tuple[Residency, ...] = ()
+    failures: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A named way to decide. `picker` is a name of policy.registry; weights are per term."""
+
+    name: str
+    picker: str = "cost"
+    wait_cap_ms: float = 500.0
+    weights: dict[Term, float] = field(default_factory=lambda: dict.fromkeys(Term, 1.0))
+    quarantine: bool = True

@@ -1,0 +1,1 @@
+"""One file a picker: which of the candidates wins."""

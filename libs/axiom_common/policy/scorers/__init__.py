@@ -1,0 +1,1 @@
+"""One file a scorer: how good an engine is in one respect."""

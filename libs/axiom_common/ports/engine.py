@@ -1,0 +1,89 @@
+"""One inference server, as an agent sees it. vLLM first; others behind the same port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from axiom_common.model.ids import EngineAdapter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """Cumulative sum (in seconds) and count of a latency since the engine started."""
+
+    sum_s: float = 0.0
+    count: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSample:
+    """One scrape of an engine's metrics. None: the engine does not say.
+
+    `in_use` are the adapters with a request that has produced output: neither residency nor demand.
+    `max_loras` is the engine's own word on its HBM slots.
+    """
+
+    running: int
+    waiting: int
+    deferred: int = 0
+    kv_usage: float | None = None
+    max_loras: int | None = None
+    in_use: frozenset[EngineAdapter] = frozenset()
+    ttft: Histogram = field(default_factory=Histogram)
+    tpot: Histogram = field(default_factory=Histogram)
+    prefill: Histogram = field(default_factory=Histogram)
+    prompt_tokens: float = 0.0
+    generation_tokens: float = 0.0
+    started_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineResidency:
+    """Residency in the engine's own words: names in LRU order, least recently used first."""
+
+    hbm: tuple[EngineAdapter, ...]
+    host: tuple[EngineAdapter, ...]
+    hbm_slots: int
+    host_slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineModels:
+    """What GET /v1/models lists: the base models, and the adapters with their paths."""
+
+    base: tuple[str, ...]
+    adapters: dict[EngineAdapter, str]
+
+
+class Engine(Protocol):
+    """Control side of an engine. All calls raise UnavailableError when it does not answer in time,
+    EngineCallError when it answers with an error."""
+
+    async def healthy(self) -> bool:
+        """Whether /health answers 200; never raises."""
+        ...
+
+    async def sample(self) -> EngineSample:
+        """Scrape the metrics."""
+        ...
+
+    async def models(self) -> EngineModels:
+        """List the names that the engine answers to."""
+        ...
+
+    async def residency(self) -> EngineResidency | None:
+        """The engine's own word on residency, or None where it has none (stock vLLM)."""
+        ...
+
+    async def load(self, name: EngineAdapter, path: str) -> None:
+        """Register `name` and make it resident. Loading a registered name again is no error."""
+        ...
+
+    async def unload(self, name: EngineAdapter) -> None:
+        """Forget `name`. An unknown name is no error."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

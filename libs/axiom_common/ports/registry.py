@@ -1,0 +1,62 @@
+"""The registry: small durable records with compare-and-set, watches and leases (JetStream KV)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record. `value` None: the key was deleted. `revision` grows over the whole bucket."""
+
+    key: str
+    value: bytes | None
+    revision: int
+
+
+class Bucket(Protocol):
+    """One bucket of keys. A key is dot-separated tokens.
+
+    All calls raise UnavailableError when the registry does not answer in time.
+    """
+
+    async def get(self, key: str) -> Entry | None:
+        """The record, or None when absent or deleted."""
+        ...
+
+    async def list(self) -> tuple[Entry, ...]:
+        """All present records, by key."""
+        ...
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Write without a condition; returns the revision once it is durable."""
+        ...
+
+    async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
+        """Write only if absent; ConflictError otherwise. With `ttl_ms` the record then expires."""
+        ...
+
+    async def update(
+        self, key: str, value: bytes, *, revision: int, ttl_ms: float | None = None
+    ) -> int:
+        """Write only if the record's revision still is `revision`; ConflictError otherwise."""
+        ...
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Delete; with `revision` only if it still is that one, else ConflictError."""
+        ...
+
+    def watch(self) -> AsyncIterator[Entry | None]:
+        """All present records, then None once, then each change as it comes. Survives reconnects:
+        after one the present records are told again, followed by None."""
+        ...
+
+
+class Registry(Protocol):
+    """Opens buckets, making them where they are missing."""
+
+    async def bucket(self, name: str, *, history: int = 1) -> Bucket:
+        """Open or make bucket `name`."""
+        ...

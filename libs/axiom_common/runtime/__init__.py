@@ -1,0 +1,1 @@
+"""What every process needs around its work: settings, logs, metrics, life cycle, HTTP."""

@@ -1,0 +1,61 @@
+"""An ASGI app on a socket, as a task among others: uvicorn without its own signal handling.
+
+Prints `listening` lines in one form, so that `port=0` works for tests and for `axiom up`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The process owns its signals (runtime.lifecycle), not the server."""
+        yield
+
+
+class HttpServer:
+    """One listening socket. `drain_s` bounds how long open responses may take to end on stop."""
+
+    def __init__(self, app: Any, *, host: str, port: int, drain_s: float = 10.0) -> None:
+        self._socket = _bind(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=int(drain_s),
+            timeout_keep_alive=75,
+            backlog=2048,
+        )
+        self._server = _Server(config)
+
+    async def serve(self) -> None:
+        """Serve until `stop`, then let open responses end."""
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Begin to drain."""
+        self._server.should_exit = True
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Accepted sockets inherit it: a chunk of a stream must not wait for the next one.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.bind((host, port))
+    listener.set_inheritable(True)
+    return listener

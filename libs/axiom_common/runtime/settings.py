@@ -1,0 +1,76 @@
+"""Settings: one frozen object a process, read once in `__main__` and passed on.
+
+Order, later wins: defaults, a YAML file (`--config`), environment `AXIOM_<FIELD>` (nested fields by
+`__`), flags. Wrong settings are one clear line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from axiom_common.errors import SettingsError
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+PositiveMs = Annotated[float, Field(gt=0, le=3_600_000)]
+
+
+class ServiceSettings(BaseSettings):
+    """What every service has. Ports 0 pick a free one."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="AXIOM_", env_nested_delimiter="__", frozen=True, extra="forbid"
+    )
+
+    region: Token = "local"
+    nats_url: str = "nats://127.0.0.1:4222"
+    redis_url: str = "redis://127.0.0.1:6379"
+    host: str = "127.0.0.1"
+    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def load_settings(kind: type[S], *, config: Path | None = None, **flags: Any) -> S:
+    """Build the settings; SettingsError in one line. Flags that are None were not given."""
+    given: dict[str, Any] = {}
+    if config is not None:
+        given |= _read_yaml(config)
+    given |= EnvSettingsSource(kind)()
+    given |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        raise SettingsError(_one_line(error)) from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(f"{path}: {' '.join(str(error).split())}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: expected a mapping of settings")
+    return content
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "settings"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {first['msg']}{more}"
+
+
+def exit_on_bad_settings(error: SettingsError) -> NoReturn:
+    """Print the one line and end with 2."""
+    sys.stderr.write(f"settings: {error}\n")
+    sys.exit(2)

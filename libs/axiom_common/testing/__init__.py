@@ -1,0 +1,1 @@
+"""Fakes behind the ports; no product code can import them."""

@@ -1,0 +1,93 @@
+"""Every registry bucket and key, and every Redis key.
+
+Adapter and model names may hold `/`, `.` and `:`, which are no tokens; here and nowhere else they
+are turned into tokens: `_` is the escape, followed by two hex digits of the byte.
+"""
+
+from __future__ import annotations
+
+import re
+
+from axiom_common.errors import WireError
+from axiom_common.model.ids import NodeId, RegionId
+
+DESIRED_BUCKET = "axiom_desired"
+"""Desired state: adapters, base models, tenants, profiles. JSON values."""
+PLAN_BUCKET = "axiom_plan"
+"""Plans, one key a node. MessagePack values."""
+
+
+def lease_bucket(region: RegionId) -> str:
+    """Leases of a region: records with a time to live."""
+    return f"axiom_lease_{region}"
+
+
+def incarnation_bucket(region: RegionId) -> str:
+    """Incarnations of a region: the revision that a put returns is the incarnation."""
+    return f"axiom_incarnation_{region}"
+
+
+SCHEDULER_LEASE = "scheduler"
+ADAPTER_PREFIX = "adapter."
+BASE_MODEL_PREFIX = "base-model."
+
+
+def adapter_key(name: str) -> str:
+    """Desired-state key of an adapter."""
+    return ADAPTER_PREFIX + escape(name)
+
+
+def base_model_key(name: str) -> str:
+    """Desired-state key of a base model."""
+    return BASE_MODEL_PREFIX + escape(name)
+
+
+def plan_key(region: RegionId, node: NodeId) -> str:
+    """Plan of one node."""
+    return f"{region}.{node}"
+
+
+def shadow_record(region: RegionId, node: NodeId) -> str:
+    """Redis: the last state of a node. The braces keep all keys of a node in one hash slot."""
+    return f"axiom:v1:{{{region}/{node}}}:state"
+
+
+def shadow_tombstone(region: RegionId, node: NodeId) -> str:
+    """Redis: the incarnation up to which a removed node stays refused."""
+    return f"axiom:v1:{{{region}/{node}}}:tombstone"
+
+
+def shadow_nodes(region: RegionId) -> str:
+    """Redis: the set of nodes that may have a record."""
+    return f"axiom:v1:{{{region}}}:nodes"
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9-]+")
+_PARTS = re.compile(r"_([0-9a-f]{2})|([A-Za-z0-9-]+)")
+
+
+def escape(name: str) -> str:
+    """A name as one token."""
+    if _PLAIN.fullmatch(name):
+        return name
+    return "".join(
+        c if c.isascii() and (c.isalnum() or c == "-") else "".join(f"_{b:02x}" for b in c.encode())
+        for c in name
+    )
+
+
+def unescape(text: str) -> str:
+    """The name that `escape` was given; WireError for anything that it could not have written."""
+    out = bytearray()
+    end = 0
+    for part in _PARTS.finditer(text):
+        if part.start() != end:
+            break
+        end = part.end()
+        out += bytes.fromhex(part[1]) if part[1] else part[2].encode()
+    if end != len(text):
+        raise WireError(f"not an escaped name: {text[:80]!r}")
+    try:
+        return out.decode()
+    except UnicodeDecodeError as error:
+        raise WireError(f"not an escaped name: {text[:80]!r}") from error

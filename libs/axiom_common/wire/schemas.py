@@ -1,0 +1,167 @@
+"""Messages on the bus and records in the stores: MessagePack maps by field name, versioned.
+
+A map tolerates added fields, so `VERSION` changes only when an old reader would misread. Bounds are
+checked on decoding: a message beyond them is dropped like one that does not parse.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from axiom_common.errors import AxiomError, WireError
+from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.engine import EngineState, GpuState, NodeState, PlanStatus
+from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.placement import EnsureResult, Plan
+
+VERSION = 1
+MESSAGE_BYTES_MAX = 1 << 20
+ENGINES_MAX = 64
+RESIDENTS_MAX = 4096
+COUNTS_MAX = 65536
+
+
+class ReportKind(StrEnum):
+    """`full` replaces all that is known of the node, `delta` only the engines that it holds."""
+
+    FULL = "full"
+    DELTA = "delta"
+
+
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True, tag="node-report"):
+    """A node's heartbeat (full, on a beat) or a change at once (delta).
+
+    A delta carries the changed engines whole; it applies only on the state with `seq` just below.
+    """
+
+    v: int = VERSION
+    kind: ReportKind
+    region: RegionId
+    node: NodeId
+    incarnation: int
+    seq: int
+    engines: tuple[EngineState, ...]
+    gpus: tuple[GpuState, ...] = ()
+    plan: PlanStatus | None = None
+
+
+class ResyncRequest(msgspec.Struct, frozen=True, kw_only=True, tag="resync"):
+    """Who asks a node for its full state. The agent answers once for many askers."""
+
+    v: int = VERSION
+    asker: str
+
+
+class EnsureRequest(msgspec.Struct, frozen=True, kw_only=True, tag="ensure"):
+    """Make `adapter` resident on `engine` within `deadline_ms` from arrival."""
+
+    v: int = VERSION
+    engine: EngineId
+    adapter: AdapterSpec
+    deadline_ms: float
+
+
+class EnsureReply(msgspec.Struct, frozen=True, kw_only=True, tag="ensured"):
+    """The agent's answer to an `EnsureRequest`."""
+
+    v: int = VERSION
+    result: EnsureResult
+
+
+class InFlightCount(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Requests in flight for one (engine, adapter); `BASE` stands for the base model."""
+
+    engine: EngineId
+    adapter: EngineAdapter
+    count: int
+
+
+class InFlightReport(msgspec.Struct, frozen=True, kw_only=True, tag="in-flight"):
+    """One gateway's own requests in flight: full each second, else only the counts that changed.
+
+    `incarnation` grows with each start of the gateway. A delta with a count of 0 removes the entry.
+    """
+
+    v: int = VERSION
+    kind: ReportKind
+    region: RegionId
+    gateway: GatewayId
+    incarnation: int
+    seq: int
+    counts: tuple[InFlightCount, ...]
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, tag="node-record"):
+    """A node in the shadow cache: its whole state."""
+
+    v: int = VERSION
+    state: NodeState
+
+
+class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
+    """A node's plan in the registry."""
+
+    v: int = VERSION
+    plan: Plan
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, tag="lease"):
+    """A lease in the registry. `fence` grows with each new holder."""
+
+    v: int = VERSION
+    holder: str
+    fence: int
+
+
+Message = (
+    NodeReport
+    | ResyncRequest
+    | EnsureRequest
+    | EnsureReply
+    | InFlightReport
+    | NodeRecord
+    | PlanRecord
+    | Lease
+)
+
+_M = TypeVar("_M", bound=Message)
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """MessagePack bytes of a message."""
+    return _ENCODER.encode(message)
+
+
+def decode(payload: bytes, kind: type[_M]) -> _M:
+    """The message, checked for type, version and bounds; WireError with the cause otherwise."""
+    if len(payload) > MESSAGE_BYTES_MAX:
+        raise WireError(f"message of {len(payload)} bytes is above {MESSAGE_BYTES_MAX}")
+    try:
+        message = _DECODER.decode(payload)
+    except (msgspec.MsgspecError, AxiomError, ValueError, TypeError) as error:
+        raise WireError(f"not a {kind.__name__}: {error}") from error
+    if not isinstance(message, kind):
+        raise WireError(f"expected {kind.__name__}, got {type(message).__name__}")
+    if message.v != VERSION:
+        raise WireError(f"version {message.v} is not {VERSION}")
+    _check_bounds(message)
+    return message
+
+
+def _check_bounds(message: Message) -> None:
+    engines: tuple[EngineState, ...] = ()
+    if isinstance(message, NodeReport):
+        engines = message.engines
+    elif isinstance(message, NodeRecord):
+        engines = message.state.engines
+    elif isinstance(message, InFlightReport) and len(message.counts) > COUNTS_MAX:
+        raise WireError(f"more than {COUNTS_MAX} counts")
+    if len(engines) > ENGINES_MAX:
+        raise WireError(f"more than {ENGINES_MAX} engines on one node")
+    if any(len(e.residents) > RESIDENTS_MAX for e in engines):
+        raise WireError(f"more than {RESIDENTS_MAX} residents on one engine")

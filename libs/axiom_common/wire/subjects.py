@@ -1,0 +1,41 @@
+"""Every NATS subject: `axiom.v1.<noun>.<event>.<region>.<id>`.
+
+Region and id are tokens (model.ids), so permissions can be cut by them: an agent may publish
+`axiom.v1.*.*.<region>.<node>` and nothing else.
+"""
+
+from __future__ import annotations
+
+from axiom_common.model.ids import GatewayId, NodeId, RegionId
+
+PREFIX = "axiom.v1"
+
+
+def node_report(region: RegionId, node: NodeId) -> str:
+    """A node's state, from its agent: `NodeReport`."""
+    return f"{PREFIX}.node.report.{region}.{node}"
+
+
+def all_node_reports(region: RegionId) -> str:
+    """All reports of a region."""
+    return f"{PREFIX}.node.report.{region}.*"
+
+
+def node_resync(region: RegionId, node: NodeId) -> str:
+    """Asks an agent for its full state at once: `ResyncRequest`; answered as a full report."""
+    return f"{PREFIX}.node.resync.{region}.{node}"
+
+
+def node_ensure(region: RegionId, node: NodeId) -> str:
+    """Request-reply with an agent: `EnsureRequest` -> `EnsureReply`."""
+    return f"{PREFIX}.node.ensure.{region}.{node}"
+
+
+def gateway_inflight(region: RegionId, gateway: GatewayId) -> str:
+    """A gateway's in-flight vector: `InFlightReport`."""
+    return f"{PREFIX}.gateway.inflight.{region}.{gateway}"
+
+
+def all_inflight(region: RegionId) -> str:
+    """All in-flight vectors of a region."""
+    return f"{PREFIX}.gateway.inflight.{region}.*"

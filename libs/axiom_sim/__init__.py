@@ -1,0 +1,1 @@
+"""The simulated engine, the fleet simulator and readers of public traces."""

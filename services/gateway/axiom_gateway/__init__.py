@@ -1,0 +1,1 @@
+"""The regional gateway: decides and serves; OpenAI-compatible API and admin REST."""

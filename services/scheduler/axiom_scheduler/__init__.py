@@ -1,0 +1,1 @@
+"""The scheduler: decides what no single region can; plans, one key a node."""

@@ -1,0 +1,1 @@
+"""Telemetry: folds node reports into the shadow cache."""
