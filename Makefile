@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup demo up test check lint test-engine lock clean
+.PHONY: help setup demo up test lint test-engine lock clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,8 +29,6 @@ lint: $(STAMP)   ## ruff, mypy, import contracts
 	$(VENV)/bin/ruff format --check libs services tests
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
-
-check: lint      ## the same as lint; the name a Kubernetes developer looks for
 
 test: lint       ## lint and the default suite
 	$(VENV)/bin/pytest -n 2 --dist loadscope
