@@ -1,6 +1,6 @@
 """An ASGI app on a socket, as a task among others: uvicorn without its own signal handling.
 
-Prints `listening` lines in one form, so that `port=0` works for tests and for `axiom up`.
+The socket listens from construction on, so `port` may be told to others before `serve` runs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+
+_BACKLOG = 2048
 
 
 class _Server(uvicorn.Server):
@@ -37,7 +39,7 @@ class HttpServer:
             date_header=False,
             timeout_graceful_shutdown=int(drain_s),
             timeout_keep_alive=75,
-            backlog=2048,
+            backlog=_BACKLOG,
         )
         self._server = _Server(config)
 
@@ -57,5 +59,6 @@ def _bind(host: str, port: int) -> socket.socket:
     # Accepted sockets inherit it: a chunk of a stream must not wait for the next one.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.bind((host, port))
-    listener.set_inheritable(True)
+    # From here on connections wait instead of being refused, so the port can be told at once.
+    listener.listen(_BACKLOG)
     return listener

@@ -66,9 +66,13 @@ class Log:
         """Something is degraded; Axiom goes on."""
         self._write(logging.WARNING, event, once_a_minute, fields)
 
-    def error(self, event: str, *, exc_info: bool = False, **fields: object) -> None:
+    def error(self, event: str, **fields: object) -> None:
         """Something is broken and a person should look."""
-        self._write(logging.ERROR, event, None, fields, exc_info=exc_info)
+        self._write(logging.ERROR, event, None, fields)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """As `error`, with the exception that is being handled."""
+        self._write(logging.ERROR, event, None, fields, exc_info=True)
 
     def _write(
         self,
