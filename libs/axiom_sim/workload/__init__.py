@@ -1,0 +1,1 @@
+"""Workloads made from public traces: readers, and the replay that a run follows."""
