@@ -124,7 +124,7 @@ class ChildServer:
                 stderr=log,
                 # A terminal's Ctrl-C must reach the parent alone: it stops its children in order.
                 start_new_session=True,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
         deadline_ms = _CLOCK.now_ms() + START_TIMEOUT_MS
         while not self._serves():
@@ -234,7 +234,8 @@ def _valkey_serving(connection: socket.socket) -> bool:
     return connection.recv(64).startswith(b"+PONG")
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
+    """What a child calls before exec so that it dies with its parent, even on kill -9 (Linux)."""
     if sys.platform != "linux":
         return None
     # Loaded before the fork: between fork and exec only the call itself may happen.
