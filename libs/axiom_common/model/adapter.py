@@ -65,6 +65,16 @@ class AdapterSpec:
         return EngineAdapter(f"{self.name}~{self.revision}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseModelSpec:
+    """A declared base model: the name that clients and adapters call it by."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        public_name(self.name, path="name")
+
+
 def is_managed(name: EngineAdapter) -> bool:
     """True for names that Axiom gave; people's own names hold no `~` and are never unloaded."""
     return "~" in name

@@ -30,6 +30,9 @@ def incarnation_bucket(region: RegionId) -> str:
 SCHEDULER_LEASE = "scheduler"
 ADAPTER_PREFIX = "adapter."
 BASE_MODEL_PREFIX = "base-model."
+TENANT_PREFIX = "tenant."
+ADAPTER_REVISION_FLOOR = "adapter-revision-floor"
+"""Desired state: no adapter that is declared anew may get a revision at or below it."""
 
 
 def adapter_key(name: str) -> str:
@@ -40,6 +43,11 @@ def adapter_key(name: str) -> str:
 def base_model_key(name: str) -> str:
     """Desired-state key of a base model."""
     return BASE_MODEL_PREFIX + escape(name)
+
+
+def tenant_key(name: str) -> str:
+    """Desired-state key of a tenant."""
+    return TENANT_PREFIX + escape(name)
 
 
 def plan_key(region: RegionId, node: NodeId) -> str:
@@ -85,9 +93,11 @@ def unescape(text: str) -> str:
             break
         end = part.end()
         out += bytes.fromhex(part[1]) if part[1] else part[2].encode()
-    if end != len(text):
-        raise WireError(f"not an escaped name: {text[:80]!r}")
     try:
-        return out.decode()
+        name = out.decode() if end == len(text) else ""
     except UnicodeDecodeError as error:
         raise WireError(f"not an escaped name: {text[:80]!r}") from error
+    # A plain character may not come escaped: each name has one key and each key one name.
+    if not text or escape(name) != text:
+        raise WireError(f"not an escaped name: {text[:80]!r}")
+    return name

@@ -22,6 +22,7 @@ MESSAGE_BYTES_MAX = 1 << 20
 ENGINES_MAX = 64
 RESIDENTS_MAX = 4096
 COUNTS_MAX = 65536
+PLANNED_MAX = 4096
 
 
 class ReportKind(StrEnum):
@@ -143,7 +144,7 @@ def decode(payload: bytes, kind: type[_M]) -> _M:
         raise WireError(f"message of {len(payload)} bytes is above {MESSAGE_BYTES_MAX}")
     try:
         message = _DECODER.decode(payload)
-    except (msgspec.MsgspecError, AxiomError, ValueError, TypeError) as error:
+    except (msgspec.MsgspecError, AxiomError, ValueError, TypeError, RecursionError) as error:
         raise WireError(f"not a {kind.__name__}: {error}") from error
     if not isinstance(message, kind):
         raise WireError(f"expected {kind.__name__}, got {type(message).__name__}")
@@ -161,7 +162,16 @@ def _check_bounds(message: Message) -> None:
         engines = message.state.engines
     elif isinstance(message, InFlightReport) and len(message.counts) > COUNTS_MAX:
         raise WireError(f"more than {COUNTS_MAX} counts")
+    elif isinstance(message, PlanRecord):
+        _check_plan(message.plan)
     if len(engines) > ENGINES_MAX:
         raise WireError(f"more than {ENGINES_MAX} engines on one node")
     if any(len(e.residents) > RESIDENTS_MAX for e in engines):
         raise WireError(f"more than {RESIDENTS_MAX} residents on one engine")
+
+
+def _check_plan(plan: Plan) -> None:
+    if len(plan.engines) > ENGINES_MAX:
+        raise WireError(f"more than {ENGINES_MAX} engines in one plan")
+    if any(len(e.load) + len(e.unload) > PLANNED_MAX for e in plan.engines):
+        raise WireError(f"more than {PLANNED_MAX} adapters planned on one engine")
