@@ -1,0 +1,133 @@
+"""One HTTP exchange on raw ASGI: what /v1 needs and nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from axiom_common.wire import headers
+from axiom_gateway.errors import ApiError, too_large
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+_CONTENT_LENGTH = b"content-length"
+_CONTENT_TYPE = b"content-type"
+_RETRY_AFTER = headers.RETRY_AFTER.encode()
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection; nobody reads what would be sent."""
+
+
+class Exchange:
+    """A request being answered. `headers` are response headers that every answer carries."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self.headers: Headers = []
+        self.status: int | None = None
+        """Status of the answer once its head is sent."""
+        self.cut: asyncio.Timeout | None = None
+        """The scope that ends this exchange when it is rescheduled into the past."""
+        self.gone = False
+        """The client closed its connection."""
+        self.ended = False
+        """The whole answer is sent."""
+
+    @property
+    def method(self) -> str:
+        """HTTP method, upper case."""
+        return str(self._scope["method"])
+
+    @property
+    def path(self) -> str:
+        """Decoded path."""
+        return str(self._scope["path"])
+
+    def header(self, name: str) -> str | None:
+        """A request header; `name` in lower case."""
+        wanted = name.encode()
+        for key, value in self._scope["headers"]:
+            if key == wanted:
+                return str(value.decode("latin-1"))
+        return None
+
+    async def body(self, bytes_max: int) -> bytes:
+        """The whole request body; ApiError (413) beyond `bytes_max`, however it is sent."""
+        announced = self.header("content-length")
+        if announced is not None and announced.isdigit() and int(announced) > bytes_max:
+            raise too_large(bytes_max)
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            part = message.get("body", b"")
+            size += len(part)
+            if size > bytes_max:
+                raise too_large(bytes_max)
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts) if len(parts) > 1 else part
+
+    async def watch_client(self) -> None:
+        """Returns when the client has gone, and ends the exchange then. Only after `body`."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        self.end_now()
+
+    def end_now(self) -> None:
+        """Cut what is under way: the body of `cut` sees a TimeoutError at its edge."""
+        if self.cut is not None and not self.cut.expired():
+            self.cut.reschedule(asyncio.get_running_loop().time())
+
+    async def start(self, status: int, content_type: bytes, *extra: tuple[bytes, bytes]) -> None:
+        """Send the head of the answer."""
+        self.status = status
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(_CONTENT_TYPE, content_type), *self.headers, *extra],
+            }
+        )
+
+    async def write(self, chunk: bytes) -> None:
+        """Send a piece of the answer's body; waits while the client is slow."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def finish(self, chunk: bytes = b"") -> None:
+        """Send the last piece."""
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
+
+    async def answer(
+        self, status: int, body: bytes, content_type: bytes = JSON, *extra: tuple[bytes, bytes]
+    ) -> None:
+        """Send a whole answer."""
+        length = (_CONTENT_LENGTH, b"%d" % len(body))
+        await self.start(status, content_type, length, *extra)
+        await self.finish(body)
+
+    async def fail(self, error: ApiError) -> None:
+        """Answer with an error; inside a stream as its last event. Once ended, nothing is left."""
+        if self.ended:
+            return
+        if self.status is not None:
+            await self.finish(error.event())
+            return
+        extra: Headers = []
+        if error.retry_after_s is not None:
+            extra = [(_RETRY_AFTER, b"%d" % error.retry_after_s)]
+        await self.answer(error.status, error.body(), JSON, *extra)
