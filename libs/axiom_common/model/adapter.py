@@ -9,6 +9,8 @@ from axiom_common.errors import InvalidInputError
 from axiom_common.model.ids import EngineAdapter, public_name
 
 MEBIBYTE = 1 << 20
+SIZE_BYTES_MAX = 1 << 40
+REVISION_MAX = (1 << 53) - 1
 
 
 class AdapterState(StrEnum):
@@ -50,14 +52,16 @@ class AdapterSpec:
     def __post_init__(self) -> None:
         public_name(self.name, path="name")
         public_name(self.base_model, path="base_model")
-        if self.revision < 1:
-            raise InvalidInputError("revision must be at least 1", path="revision")
+        if not 1 <= self.revision <= REVISION_MAX:
+            raise InvalidInputError(f"revision must lie in 1..{REVISION_MAX}", path="revision")
         if not self.path or len(self.path) > 1024:
             raise InvalidInputError("path must have 1 to 1024 characters", path="path")
         if not 1 <= self.rank <= 1024:
             raise InvalidInputError("rank must lie in 1..1024", path="rank")
-        if self.size_bytes < 0:
-            raise InvalidInputError("size_bytes must not be negative", path="size_bytes")
+        if not 0 <= self.size_bytes <= SIZE_BYTES_MAX:
+            raise InvalidInputError(
+                f"size_bytes must lie in 0..{SIZE_BYTES_MAX}", path="size_bytes"
+            )
 
     @property
     def engine_name(self) -> EngineAdapter:

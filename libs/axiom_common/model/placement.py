@@ -14,6 +14,8 @@ from axiom_common.model.reason import Reason
 class EnginePlan:
     """Wanted on one engine: `load` in order of importance, `unload` names that must go.
 
+    The first `hbm_slots` of `load` are to be made resident ahead of demand. The rest are at home
+    here too and are loaded when they are asked for: loading them ahead would evict the first.
     An adapter in neither list is left as it is: an on-demand load is not undone by the plan.
     """
 
