@@ -1,0 +1,1 @@
+"""`axiom demo`: one workload through three policies, and what became of it."""
