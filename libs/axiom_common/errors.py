@@ -47,6 +47,12 @@ class ConflictError(AxiomError):
     code = "conflict"
 
 
+class PreconditionError(AxiomError):
+    """The caller named the version that it wants to change, and it is another one by now."""
+
+    code = "precondition-failed"
+
+
 class NotFoundError(AxiomError):
     """The object is not there."""
 
