@@ -1,0 +1,209 @@
+"""One connection to NATS, shared by the bus and the registry of a process.
+
+                 connected                        lost (EOF, no PONG, closed by the server)
+    waiting ------------------> session is open -----------------------------------------+
+       ^                                                                                 |
+       +---------------------------------------------------------------------------------+
+
+Each session is a fresh client. The library's own reconnect is off: it gives up for ever on some
+errors of the server, sends what was buffered while the server was away, and leaves watches of
+JetStream behind that nothing feeds. So there is one way back after every kind of loss: open a new
+session, subscribe again, tell who asked to be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import nats.errors
+from nats.aio.client import Client
+
+from axiom_common.errors import AxiomError, UnavailableError
+from axiom_common.ports.clock import Clock
+from axiom_common.runtime.lifecycle import Owner
+from axiom_common.runtime.logging import Log
+
+CONNECT_TIMEOUT_S = 1
+PING_INTERVAL_S = 1
+PINGS_OUTSTANDING_MAX = 2
+RETRY_MIN_MS = 50.0
+RETRY_MAX_MS = 500.0
+LOSS_POLL_S = 0.25
+"""How long a loss may go unseen when the library gets stuck on its way to saying so."""
+CLOSE_TIMEOUT_S = 1.0
+OUTBOUND_BYTES_MAX = 8 << 20
+
+CONNECTION_ERRORS = (nats.errors.Error, OSError, TimeoutError)
+
+
+@dataclass(slots=True)
+class Session:
+    """A client from connect to loss. `lost` is set once it is of no use any more."""
+
+    client: Client
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def open(self) -> bool:
+        """Whether calls have a chance."""
+        return self.client.is_connected and not self.lost.is_set()
+
+
+class NatsConnection:
+    """Keeps a session open. `url` may list several servers, separated by commas.
+
+    `start` returns after the first attempt, whether or not it succeeded; retries go on in a task of
+    the owner until `close`.
+    """
+
+    def __init__(self, url: str, *, name: str, clock: Clock) -> None:
+        self.log = Log("axiom.nats", clock)
+        self._servers = [server.strip() for server in url.split(",")]
+        self._name = name
+        self._clock = clock
+        self._owner: Owner | None = None
+        self._session: Session | None = None
+        self._changed = asyncio.Event()
+        self._closing = asyncio.Event()
+        # Only spreads reconnects of a fleet; no decision depends on it.
+        self._jitter = random.Random(name)
+        self._on_session: list[Callable[[Session], Awaitable[None]]] = []
+        self._on_reconnect: list[Callable[[], Awaitable[None]]] = []
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is open."""
+        return self._session is not None and self._session.open
+
+    @property
+    def owner(self) -> Owner:
+        """Who owns the tasks of what runs on this connection."""
+        if self._owner is None:
+            raise UnavailableError("the NATS connection is not started")
+        return self._owner
+
+    async def start(self, owner: Owner) -> bool:
+        """Try once to connect, then keep trying in the background; True when connected."""
+        self._owner = owner
+        self._session = await self._open()
+        owner.create_task(self._keep_open(), name=f"nats connection {self._name}")
+        return self.connected
+
+    async def close(self) -> None:
+        """Send what is buffered and end; nothing connects again."""
+        self._closing.set()
+        if self._session is not None:
+            await self._close_session(self._session)
+
+    def session(self) -> Session:
+        """The open session; UnavailableError when there is none."""
+        if self._session is None or not self._session.open:
+            raise UnavailableError("NATS is not connected")
+        return self._session
+
+    async def wait_session(self) -> Session:
+        """The open session, as soon as there is one."""
+        while not self.connected:
+            self._changed.clear()
+            await self._changed.wait()
+        return self.session()
+
+    async def on_session(self, prepare: Callable[[Session], Awaitable[None]]) -> None:
+        """Run `prepare` on the open session, if any, and on each later one before others see it."""
+        self._on_session.append(prepare)
+        if self._session is not None and self._session.open:
+            with contextlib.suppress(*CONNECTION_ERRORS):
+                # A session lost meanwhile is followed by one that is prepared as well.
+                await prepare(self._session)
+
+    def on_reconnect(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Call back after each session that `start` did not open itself."""
+        self._on_reconnect.append(callback)
+
+    async def _keep_open(self) -> None:
+        wait_ms = RETRY_MIN_MS
+        while not self._closing.is_set():
+            if self._session is not None:
+                await self._until_lost(self._session)
+                self._session = None
+                if self._closing.is_set():
+                    return
+                self.log.warning("nats lost", connection=self._name)
+            await self._clock.sleep_ms(self._jitter.uniform(0.5, 1.0) * wait_ms)
+            wait_ms = min(2 * wait_ms, RETRY_MAX_MS)
+            self._session = await self._open()
+            if self._session is not None:
+                wait_ms = RETRY_MIN_MS
+                self.log.info("nats connected", connection=self._name)
+                self._changed.set()
+                await self._tell_reconnected()
+
+    async def _open(self) -> Session | None:
+        session = Session(Client())
+        try:
+            async with asyncio.timeout(2 * CONNECT_TIMEOUT_S):
+                await self._connect(session)
+                prepared = 0
+                # Preparing waits, and more may be asked for meanwhile: none may be left out.
+                while prepared < len(self._on_session):
+                    await self._on_session[prepared](session)
+                    prepared += 1
+                    if prepared == len(self._on_session):
+                        await session.client.flush()
+        except CONNECTION_ERRORS as error:
+            self.log.warning(
+                "nats not reachable", once_a_minute="connect", cause=str(error) or repr(error)
+            )
+            await self._close_session(session)
+            return None
+        return session
+
+    async def _connect(self, session: Session) -> None:
+        async def lost() -> None:
+            session.lost.set()
+
+        await session.client.connect(
+            servers=self._servers,
+            name=self._name,
+            error_cb=self._report,
+            closed_cb=lost,
+            allow_reconnect=False,
+            # The library tries each server this often before it gives up; 0 would mean for ever.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            ping_interval=PING_INTERVAL_S,
+            max_outstanding_pings=PINGS_OUTSTANDING_MAX,
+            flush_timeout=CONNECT_TIMEOUT_S,
+        )
+
+    async def _report(self, error: Exception) -> None:
+        # A permission violation arrives here and nowhere else.
+        self.log.warning(
+            "nats error", once_a_minute=type(error).__name__, cause=str(error) or repr(error)
+        )
+
+    async def _until_lost(self, session: Session) -> None:
+        while session.open:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(session.lost.wait(), LOSS_POLL_S)
+        await self._close_session(session)
+
+    async def _close_session(self, session: Session) -> None:
+        session.lost.set()
+        with contextlib.suppress(*CONNECTION_ERRORS):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                if session.client.is_connected:
+                    await session.client.flush()
+                await session.client.close()
+
+    async def _tell_reconnected(self) -> None:
+        for callback in self._on_reconnect:
+            try:
+                await callback()
+            except AxiomError as error:
+                self.log.warning("reconnect callback failed", cause=str(error))

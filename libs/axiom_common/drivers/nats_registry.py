@@ -1,0 +1,282 @@
+"""The registry on JetStream KV.
+
+A bucket is a handle that opens its stream, and makes it where it is missing, once a session: a
+process may start before NATS does. A time to live is a whole number of seconds on the server, so it
+is rounded up. An expired record leaves a marker, for watches to see; the library's own get and
+create take that marker for a value, so reads and writes here use the stream beneath.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from typing import Protocol, TypeVar, cast
+
+import nats.js.errors
+from nats.js import JetStreamContext
+from nats.js.api import Header, KeyValueConfig
+from nats.js.kv import (
+    KV_DEL,
+    KV_MARKER_REASON,
+    KV_OP,
+    KV_PURGE,
+    KeyValue,
+)
+
+from axiom_common.drivers.nats_connection import CONNECTION_ERRORS, NatsConnection, Session
+from axiom_common.drivers.watch_progress import WatchProgress
+from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.ports.registry import Entry
+
+CALL_TIMEOUT_MS = 2_000.0
+MARKER_TTL_S = 60.0
+"""How long the server keeps the marker of an expired record."""
+VALUE_BYTES_MAX = 1 << 20
+QUIET_S = 0.25
+"""A watch that was told nothing for so long looks whether its session still is open."""
+BEHIND_CHECK_QUIETS = 8
+"""After so many quiet times in a row it asks the stream whether it missed anything."""
+
+_WRONG_LAST_SEQUENCE = (10071, 10164)
+_OTHER_CONFIGURATION = 10058
+_NO_MESSAGE = 10037
+_T = TypeVar("_T")
+
+
+class _Watcher(Protocol):
+    """The library's KeyWatcher, which has no types."""
+
+    async def updates(self, timeout: float) -> KeyValue.Entry | None: ...
+
+    async def stop(self) -> None: ...
+
+
+class NatsRegistry:
+    """A `Registry` on a started `NatsConnection`."""
+
+    def __init__(
+        self, connection: NatsConnection, *, call_timeout_ms: float = CALL_TIMEOUT_MS
+    ) -> None:
+        self._connection = connection
+        self._call_timeout_ms = call_timeout_ms
+
+    async def bucket(self, name: str, *, history: int = 1) -> NatsBucket:
+        """A handle on bucket `name`; needs no connection yet."""
+        return NatsBucket(
+            self._connection, name, history=history, call_timeout_ms=self._call_timeout_ms
+        )
+
+
+class NatsBucket:
+    """A `Bucket`."""
+
+    def __init__(
+        self, connection: NatsConnection, name: str, *, history: int, call_timeout_ms: float
+    ) -> None:
+        self._connection = connection
+        self._name = name
+        self._history = history
+        self._timeout_s = call_timeout_ms / 1e3
+        # How JetStream itself names a bucket's stream and its subjects.
+        self._stream = f"KV_{name}"
+        self._prefix = f"$KV.{name}."
+        self._opened: tuple[Session, JetStreamContext, KeyValue] | None = None
+
+    async def get(self, key: str) -> Entry | None:
+        """The record, or None."""
+        last = await self._last(key)
+        return last if last is not None and last.value is not None else None
+
+    async def list(self) -> tuple[Entry, ...]:
+        """All present records, by key."""
+
+        async def call(_: JetStreamContext, kv: KeyValue) -> tuple[Entry, ...]:
+            watcher = await kv.watchall(ignore_deletes=True)
+            entries: list[Entry] = []
+            try:
+                async for found in watcher:
+                    if found is None:
+                        break
+                    entries.append(_entry(found))
+            finally:
+                await _stop(cast("_Watcher", watcher))
+            return tuple(sorted(entries, key=lambda entry: entry.key))
+
+        return await self._call(call)
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Write without a condition."""
+        return await self._write(key, value)
+
+    async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
+        """Write only if absent; deleted and expired count as absent."""
+        try:
+            return await self._write(key, value, revision=0, ttl_ms=ttl_ms)
+        except ConflictError:
+            last = await self._last(key)
+            if last is None or last.value is not None:
+                raise
+        return await self._write(key, value, revision=last.revision, ttl_ms=ttl_ms)
+
+    async def update(
+        self, key: str, value: bytes, *, revision: int, ttl_ms: float | None = None
+    ) -> int:
+        """Write only on `revision`."""
+        return await self._write(key, value, revision=revision, ttl_ms=ttl_ms)
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Delete; deleting what is not there is no error without `revision`."""
+        await self._write(key, b"", revision=revision, headers={KV_OP: KV_DEL})
+
+    async def watch(self) -> AsyncIterator[Entry | None]:
+        """Present records, None, then changes; all again whenever changes may have been missed.
+
+        What is gone since it was last told comes as deleted, before the None.
+        """
+        progress = WatchProgress()
+        while True:
+            session = await self._connection.wait_session()
+            try:
+                async with contextlib.aclosing(self._watch_once(session, progress)) as entries:
+                    async for entry in entries:
+                        yield entry
+            except UnavailableError as error:
+                self._connection.log.warning(
+                    "watch interrupted", once_a_minute=f"watch {self._name}", cause=str(error)
+                )
+            await asyncio.sleep(QUIET_S)
+
+    async def _watch_once(
+        self, session: Session, progress: WatchProgress
+    ) -> AsyncGenerator[Entry | None, None]:
+        """Tell what is present and then changes, until one may have been missed."""
+        progress.begin(await self._last_revision())
+        watcher = await self._call(_watch_all)
+        quiets = 0
+        try:
+            while session.open:
+                try:
+                    found = await watcher.updates(timeout=QUIET_S)
+                except nats.errors.TimeoutError:
+                    quiets += 1
+                    if quiets % BEHIND_CHECK_QUIETS == 0 and not progress.complete(
+                        await self._last_revision()
+                    ):
+                        return
+                    continue
+                quiets = 0
+                if found is None:
+                    for gone in progress.end_of_present():
+                        yield gone
+                    yield None
+                elif progress.take(entry := _entry(found)):
+                    yield entry
+        finally:
+            await _stop(watcher)
+
+    async def _last(self, key: str) -> Entry | None:
+        """The newest message of a key; its value is None where that says deleted or expired."""
+
+        async def call(jetstream: JetStreamContext, _: KeyValue) -> Entry | None:
+            try:
+                message = await jetstream.get_last_msg(self._stream, self._prefix + key)
+            except nats.js.errors.NotFoundError as error:
+                if error.err_code == _NO_MESSAGE:
+                    return None
+                raise
+            gone = _says_gone(message.headers or {})
+            return Entry(key, None if gone else message.data or b"", message.seq or 0)
+
+        return await self._call(call)
+
+    async def _last_revision(self) -> int:
+        async def call(jetstream: JetStreamContext, _: KeyValue) -> int:
+            return (await jetstream.stream_info(self._stream)).state.last_seq
+
+        return await self._call(call)
+
+    async def _write(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        revision: int | None = None,
+        ttl_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        sent = dict(headers or {})
+        if revision is not None:
+            sent[Header.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(revision)
+
+        async def call(jetstream: JetStreamContext, _: KeyValue) -> int:
+            ttl_s = None if ttl_ms is None else math.ceil(ttl_ms / 1e3)
+            try:
+                ack = await jetstream.publish(
+                    self._prefix + key, value, stream=self._stream, headers=sent, msg_ttl=ttl_s
+                )
+            except nats.js.errors.APIError as error:
+                if error.err_code in _WRONG_LAST_SEQUENCE:
+                    raise ConflictError(f"{self._name}/{key}: {error.description}") from error
+                raise
+            return ack.seq
+
+        return await self._call(call)
+
+    async def _call(self, call: Callable[[JetStreamContext, KeyValue], Awaitable[_T]]) -> _T:
+        session = self._connection.session()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                jetstream, kv = await self._open(session)
+                return await call(jetstream, kv)
+        except CONNECTION_ERRORS as error:
+            # The stream may be gone, so the next call looks again.
+            self._opened = None
+            cause = str(error) or type(error).__name__
+            raise UnavailableError(f"bucket {self._name}: {cause}") from error
+
+    async def _open(self, session: Session) -> tuple[JetStreamContext, KeyValue]:
+        if self._opened is not None and self._opened[0] is session:
+            return self._opened[1], self._opened[2]
+        jetstream = session.client.jetstream(timeout=self._timeout_s)
+        try:
+            kv = await jetstream.key_value(self._name)
+        except nats.js.errors.BucketNotFoundError:
+            kv = await self._make(jetstream)
+        self._opened = (session, jetstream, kv)
+        return jetstream, kv
+
+    async def _make(self, jetstream: JetStreamContext) -> KeyValue:
+        config = KeyValueConfig(
+            bucket=self._name,
+            history=self._history,
+            max_value_size=VALUE_BYTES_MAX,
+            limit_marker_ttl=MARKER_TTL_S,
+        )
+        try:
+            return await jetstream.create_key_value(config)
+        except nats.js.errors.BadRequestError as error:
+            if error.err_code != _OTHER_CONFIGURATION:
+                raise
+            # Somebody was faster, with more replicas for example: theirs is as good.
+            return await jetstream.key_value(self._name)
+
+
+async def _watch_all(_: JetStreamContext, kv: KeyValue) -> _Watcher:
+    return cast("_Watcher", await kv.watchall())
+
+
+async def _stop(watcher: _Watcher) -> None:
+    # A watch of a lost session has nothing to stop any more.
+    with contextlib.suppress(*CONNECTION_ERRORS):
+        await watcher.stop()
+
+
+def _entry(found: KeyValue.Entry) -> Entry:
+    gone = found.operation in (KV_DEL, KV_PURGE)
+    return Entry(found.key, None if gone else found.value or b"", found.revision or 0)
+
+
+def _says_gone(headers: Mapping[str, str]) -> bool:
+    return headers.get(KV_OP) in (KV_DEL, KV_PURGE) or KV_MARKER_REASON in headers

@@ -1,0 +1,189 @@
+"""The shadow cache on Valkey or Redis: one server, or a cluster behind the same code.
+
+A node's record and tombstone share a hash slot, so a script may compare and set them as one step.
+The set of node names is in another slot; a name in it is a hint to be checked, never the truth: it
+is written with every record and removed by whoever finds that its record has expired.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from collections.abc import Awaitable, Iterator
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from axiom_common.errors import SettingsError, UnavailableError
+from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.wire import keys
+
+CLUSTER_SCHEME = "redis+cluster"
+CALL_TIMEOUT_S = 1.0
+CONNECTIONS_MAX = 32
+READ_BATCH = 256
+RETRY_S = 0.05
+
+_RECORD_FIELD = "record"
+
+# KEYS: record, tombstone. ARGV: incarnation, seq, record, ttl in ms. 1 when stored.
+_PUT = """
+local incarnation, seq = tonumber(ARGV[1]), tonumber(ARGV[2])
+local buried = redis.call('GET', KEYS[2])
+if buried and incarnation <= tonumber(buried) then return 0 end
+local stored = redis.call('HMGET', KEYS[1], 'incarnation', 'seq')
+if stored[1] then
+  local old, old_seq = tonumber(stored[1]), tonumber(stored[2])
+  if incarnation < old or (incarnation == old and seq <= old_seq) then return 0 end
+end
+redis.call('HSET', KEYS[1], 'incarnation', ARGV[1], 'seq', ARGV[2], 'record', ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+
+# KEYS: record, tombstone. ARGV: incarnation, ttl in ms. 1 when no record is left.
+_BURY = """
+local buried = redis.call('GET', KEYS[2])
+local highest = ARGV[1]
+if buried and tonumber(buried) > tonumber(highest) then highest = buried end
+redis.call('SET', KEYS[2], highest, 'PX', ARGV[2])
+local stored = redis.call('HGET', KEYS[1], 'incarnation')
+if stored and tonumber(stored) > tonumber(ARGV[1]) then return 0 end
+redis.call('DEL', KEYS[1])
+return 1
+"""
+
+
+class RedisShadowCache:
+    """A `ShadowCache`. Connects on first use, and again after each loss.
+
+    `url`: `redis://host:port`, `rediss://...`, `unix://...`, or `redis+cluster://host:port,...`.
+    """
+
+    def __init__(
+        self, url: str, region: RegionId, *, call_timeout_s: float = CALL_TIMEOUT_S
+    ) -> None:
+        self._region = region
+        self._redis = _client(url, call_timeout_s)
+
+    @property
+    def region(self) -> RegionId:
+        """The region whose nodes are kept here."""
+        return self._region
+
+    async def put_if_newer(
+        self, node: NodeId, *, incarnation: int, seq: int, record: bytes, ttl_ms: int
+    ) -> bool:
+        """Store when newer than the stored one and not buried."""
+        with _unavailable():
+            await _awaited(self._redis.sadd(keys.shadow_nodes(self._region), node))
+            stored = await self._run(_PUT, node, incarnation, seq, record, ttl_ms)
+        return bool(stored)
+
+    async def bury(self, node: NodeId, *, incarnation: int, ttl_ms: int) -> None:
+        """Remove a node up to `incarnation` and refuse it from then on."""
+        with _unavailable():
+            gone = await self._run(_BURY, node, incarnation, ttl_ms)
+            if gone:
+                await self._forget([node])
+
+    async def read_all(self) -> tuple[bytes, ...]:
+        """All live records, read in batches; names without a record are removed."""
+        records: list[bytes] = []
+        with _unavailable():
+            names = await _awaited(self._redis.smembers(keys.shadow_nodes(self._region)))
+            nodes = sorted(NodeId(name.decode()) for name in names)
+            for start in range(0, len(nodes), READ_BATCH):
+                batch = nodes[start : start + READ_BATCH]
+                found = await self._read(batch)
+                records += [record for record in found if record is not None]
+                await self._forget(
+                    [node for node, record in zip(batch, found, strict=True) if record is None]
+                )
+        return tuple(records)
+
+    async def ping(self) -> None:
+        """Ask whether it is there; UnavailableError when not."""
+        with _unavailable():
+            await _awaited(self._redis.scard(keys.shadow_nodes(self._region)))
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._redis.aclose()
+
+    async def _read(self, nodes: list[NodeId]) -> list[bytes | None]:
+        pipeline: Any = self._redis.pipeline(transaction=False)
+        for node in nodes:
+            pipeline.hget(keys.shadow_record(self._region, node), _RECORD_FIELD)
+        return cast("list[bytes | None]", await pipeline.execute())
+
+    async def _forget(self, nodes: list[NodeId]) -> None:
+        if nodes:
+            await _awaited(self._redis.srem(keys.shadow_nodes(self._region), *nodes))
+
+    async def _run(self, script: str, node: NodeId, *arguments: int | bytes) -> int:
+        record = keys.shadow_record(self._region, node)
+        tombstone = keys.shadow_tombstone(self._region, node)
+        try:
+            reply = await self._redis.evalsha(_sha(script), 2, record, tombstone, *arguments)
+        except NoScriptError:
+            # Restarted, failed over or asked for the first time: the text itself teaches it.
+            reply = await self._redis.eval(script, 2, record, tombstone, *arguments)
+        return int(reply)
+
+
+@functools.cache
+def _sha(script: str) -> str:
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _client(url: str, call_timeout_s: float) -> Any:
+    # A connection that the server closed is found out by using it, so one more try is due.
+    retry = Retry(ConstantBackoff(RETRY_S), 1)
+    parts = urlsplit(url)
+    if parts.scheme == CLUSTER_SCHEME:
+        return RedisCluster(
+            startup_nodes=[_cluster_node(host) for host in parts.netloc.split(",")],
+            socket_timeout=call_timeout_s,
+            socket_connect_timeout=call_timeout_s,
+            max_connections=CONNECTIONS_MAX,
+            retry=retry,
+        )
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=CONNECTIONS_MAX,
+            timeout=call_timeout_s,
+            socket_timeout=call_timeout_s,
+            socket_connect_timeout=call_timeout_s,
+            retry=retry,
+        )
+    except ValueError as error:
+        raise SettingsError(f"redis_url {url!r}: {error}") from error
+    return Redis.from_pool(pool)
+
+
+def _cluster_node(address: str) -> ClusterNode:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise SettingsError(f"redis_url: {address!r} is not host:port")
+    return ClusterNode(host, int(port))
+
+
+async def _awaited(reply: Awaitable[Any] | Any) -> Any:
+    # The library's commands are typed for its blocking and its asynchronous client at once.
+    return await reply
+
+
+@contextlib.contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError, TimeoutError) as error:
+        raise UnavailableError(f"shadow cache: {error or type(error).__name__}") from error
