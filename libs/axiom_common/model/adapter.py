@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,7 @@ from axiom_common.errors import InvalidInputError
 from axiom_common.model.ids import EngineAdapter, public_name
 
 MEBIBYTE = 1 << 20
+_MANAGED = re.compile(r"[^~]~[1-9][0-9]*$")
 SIZE_BYTES_MAX = 1 << 40
 REVISION_MAX = (1 << 53) - 1
 
@@ -80,8 +82,8 @@ class BaseModelSpec:
 
 
 def is_managed(name: EngineAdapter) -> bool:
-    """True for names that Axiom gave; people's own names hold no `~` and are never unloaded."""
-    return "~" in name
+    """True for names of the form that Axiom gives; others are people's own, never unloaded."""
+    return _MANAGED.search(name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,8 @@ class EngineState:
     `base_model` is the fleet's name, `served_name` the engine's own name for it. `residents` are in
     the engine's LRU order, least recently used first, HBM and host alike. `registered` are the
     adapter names that the engine answers to; a registered name need not be resident.
+    `sample` counts the scrapes that the figures come from, `sample_age_ms` is the age of the last:
+    an agent that beats on while its engine hangs repeats a sample, and readers can tell.
     `ttft_ms`, `tpot_ms`, `prefill_ms_per_token` are means over the last beats, None if no sample.
     `load_queue_ms` is the predicted time of the loads that wait or run on this engine.
     """
@@ -88,6 +90,8 @@ class EngineState:
     limits: EngineLimits = field(default_factory=EngineLimits)
     link: LinkModel = field(default_factory=LinkModel)
     gpus: tuple[int, ...] = ()
+    sample: int = 0
+    sample_age_ms: float = 0.0
     running: int = 0
     waiting: int = 0
     deferred: int = 0

@@ -16,13 +16,11 @@ from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import EngineState, GpuState, NodeState, PlanStatus
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.model.placement import EnsureResult, Plan
+from axiom_common.wire.bounds import check_node, check_plan
 
 VERSION = 1
 MESSAGE_BYTES_MAX = 1 << 20
-ENGINES_MAX = 64
-RESIDENTS_MAX = 4096
-COUNTS_MAX = 65536
-PLANNED_MAX = 4096
+COUNTS_MAX = 8192
 
 
 class ReportKind(StrEnum):
@@ -56,13 +54,27 @@ class ResyncRequest(msgspec.Struct, frozen=True, kw_only=True, tag="resync"):
     asker: str
 
 
+class InFlightCount(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Requests in flight for one (engine, adapter); `BASE` stands for the base model."""
+
+    engine: EngineId
+    adapter: EngineAdapter
+    count: int
+
+
 class EnsureRequest(msgspec.Struct, frozen=True, kw_only=True, tag="ensure"):
-    """Make `adapter` resident on `engine` within `deadline_ms` from arrival."""
+    """Make `adapter` resident on `engine` within `deadline_ms` from arrival.
+
+    `in_flight` are the asking gateway's own counts on that engine at this moment: they are newer
+    than its last vector, and decide which slots are idle.
+    """
 
     v: int = VERSION
     engine: EngineId
     adapter: AdapterSpec
     deadline_ms: float
+    gateway: GatewayId = GatewayId("")
+    in_flight: tuple[InFlightCount, ...] = ()
 
 
 class EnsureReply(msgspec.Struct, frozen=True, kw_only=True, tag="ensured"):
@@ -70,14 +82,6 @@ class EnsureReply(msgspec.Struct, frozen=True, kw_only=True, tag="ensured"):
 
     v: int = VERSION
     result: EnsureResult
-
-
-class InFlightCount(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Requests in flight for one (engine, adapter); `BASE` stands for the base model."""
-
-    engine: EngineId
-    adapter: EngineAdapter
-    count: int
 
 
 class InFlightReport(msgspec.Struct, frozen=True, kw_only=True, tag="in-flight"):
@@ -155,23 +159,15 @@ def decode(payload: bytes, kind: type[_M]) -> _M:
 
 
 def _check_bounds(message: Message) -> None:
-    engines: tuple[EngineState, ...] = ()
     if isinstance(message, NodeReport):
-        engines = message.engines
+        check_node(message.node, message.engines, message.gpus)
     elif isinstance(message, NodeRecord):
-        engines = message.state.engines
-    elif isinstance(message, InFlightReport) and len(message.counts) > COUNTS_MAX:
-        raise WireError(f"more than {COUNTS_MAX} counts")
+        check_node(message.state.node, message.state.engines, message.state.gpus)
     elif isinstance(message, PlanRecord):
-        _check_plan(message.plan)
-    if len(engines) > ENGINES_MAX:
-        raise WireError(f"more than {ENGINES_MAX} engines on one node")
-    if any(len(e.residents) > RESIDENTS_MAX for e in engines):
-        raise WireError(f"more than {RESIDENTS_MAX} residents on one engine")
-
-
-def _check_plan(plan: Plan) -> None:
-    if len(plan.engines) > ENGINES_MAX:
-        raise WireError(f"more than {ENGINES_MAX} engines in one plan")
-    if any(len(e.load) + len(e.unload) > PLANNED_MAX for e in plan.engines):
-        raise WireError(f"more than {PLANNED_MAX} adapters planned on one engine")
+        check_plan(message.plan)
+    elif isinstance(message, InFlightReport | EnsureRequest):
+        counts = message.counts if isinstance(message, InFlightReport) else message.in_flight
+        if len(counts) > COUNTS_MAX:
+            raise WireError(f"more than {COUNTS_MAX} counts")
+        if any(count.count < 0 for count in counts):
+            raise WireError("a count is negative")

@@ -1,0 +1,76 @@
+"""What a well-formed message must keep beyond its types: sizes, finite numbers, whose engines.
+
+One bad sender must not fill a reader's memory, win a decision with NaN, or write the row of
+another node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from axiom_common.errors import WireError
+from axiom_common.model.engine import EngineState, GpuState
+from axiom_common.model.ids import NodeId, node_of
+from axiom_common.model.placement import Plan
+
+ENGINES_MAX = 64
+GPUS_MAX = 64
+RESIDENTS_MAX = 1024
+REGISTERED_MAX = 2048
+FAILURES_MAX = 1024
+PLANNED_MAX = 1024
+TEXT_MAX = 1024
+
+
+def check_node(node: NodeId, engines: tuple[EngineState, ...], gpus: tuple[GpuState, ...]) -> None:
+    """Check one node's engines and GPUs; WireError names what is wrong."""
+    _at_most(engines, ENGINES_MAX, "engines on one node")
+    _at_most(gpus, GPUS_MAX, "GPUs on one node")
+    if len({e.engine for e in engines}) != len(engines):
+        raise WireError("an engine is listed twice")
+    for engine in engines:
+        if node_of(engine.engine) != node:
+            raise WireError(f"{engine.engine[:80]!r} is no engine of node {node!r}")
+        _check_engine(engine)
+    for gpu in gpus:
+        _sane(gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.throttle)
+        if gpu.temperature_c is not None and not math.isfinite(gpu.temperature_c):
+            raise WireError("a temperature is not finite")
+
+
+def check_plan(plan: Plan) -> None:
+    """Check the size of a plan; WireError otherwise."""
+    _at_most(plan.engines, ENGINES_MAX, "engines in one plan")
+    for engine in plan.engines:
+        _at_most((*engine.load, *engine.unload), PLANNED_MAX, "adapters planned on one engine")
+
+
+def _check_engine(engine: EngineState) -> None:
+    _at_most(engine.residents, RESIDENTS_MAX, "residents on one engine")
+    _at_most(engine.registered, REGISTERED_MAX, "registered names on one engine")
+    _at_most(engine.failures, FAILURES_MAX, "failures on one engine")
+    if max(len(engine.url), len(engine.base_model), len(engine.served_name)) > TEXT_MAX:
+        raise WireError(f"a text of an engine is above {TEXT_MAX} characters")
+    limits, link = engine.limits, engine.link
+    _sane(engine.running, engine.waiting, engine.deferred, engine.sample, engine.sample_age_ms)
+    _sane(engine.kv_usage, engine.ttft_ms, engine.tpot_ms, engine.prefill_ms_per_token)
+    _sane(engine.load_queue_ms, link.h2d_fixed_ms, link.store_fixed_ms)
+    _sane(limits.max_num_seqs, limits.hbm_slots, limits.host_slots, limits.max_lora_rank)
+    if not (link.h2d_gbps > 0 and link.store_gbps > 0):
+        raise WireError("a link's rate must be positive")
+    for resident in engine.residents:
+        _sane(resident.in_flight, resident.remaining_ms, resident.age_ms)
+    _sane(*(failure.retry_in_ms for failure in engine.failures))
+
+
+def _sane(*values: float | None) -> None:
+    """Known numbers are finite and not negative."""
+    for value in values:
+        if value is not None and not 0.0 <= value < math.inf:
+            raise WireError(f"{value!r} is not a finite number of at least 0")
+
+
+def _at_most(items: Iterable[object], most: int, what: str) -> None:
+    if sum(1 for _ in items) > most:
+        raise WireError(f"more than {most} {what}")
