@@ -20,13 +20,13 @@ from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from axiom_common.model.adapter import AdapterSpec, is_managed
 from axiom_common.model.engine import EngineState, EngineStatus
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, node_of
 from axiom_common.model.placement import EnginePlan
 from axiom_common.model.reason import Reason
+from axiom_common.policy.rendezvous import rendezvous, stable_hash
 
 LOADS_PER_NODE_MAX = 512
 """Adapters that one node's plan may list: with 1 KiB each it stays well within a bus message."""
@@ -174,18 +174,14 @@ class _Group:
 
     def __init__(self, adapters: Sequence[AdapterSpec], engines: Sequence[EngineState]) -> None:
         self._rank_max = np.array([e.limits.max_lora_rank for e in engines])
-        self._salts = np.array([_hash(e.engine) for e in engines], np.uint64)
+        self._identities = np.array([stable_hash(e.engine) for e in engines], np.uint64)
         self._bound = bound((a.rank for a in adapters), (e.limits.max_lora_rank for e in engines))
         self.load = np.zeros(len(engines), np.int64)
         self.held = np.zeros(len(engines), np.int64)
 
     def scores(self, name: str) -> npt.NDArray[np.uint64]:
-        """Rendezvous score of each engine for an adapter (finaliser of splitmix64)."""
-        mixed: npt.NDArray[np.uint64] = self._salts ^ np.uint64(_hash(name))
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(31)
-        return mixed
+        """How much each engine wants an adapter; the highest wins."""
+        return rendezvous(self._identities, stable_hash(name))
 
     def keep(self, index: int) -> bool:
         """Turn a held place into a taken one, if the bound allows it."""
@@ -220,7 +216,3 @@ def _retired(engine: EngineState, adapters: Mapping[str, AdapterSpec]) -> tuple[
         if declared is None or int(revision) < declared.revision:
             retired.append(registered)
     return tuple(retired[:UNLOADS_PER_ENGINE_MAX])
-
-
-def _hash(text: str) -> int:
-    return xxhash.xxh3_64_intdigest(text.encode())

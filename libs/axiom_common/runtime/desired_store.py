@@ -59,10 +59,8 @@ class Written(Generic[T]):
     outcome: Outcome
 
 
-def revised(current: AdapterSpec | None, wanted: AdapterSpec, *, floor: int) -> AdapterSpec:
-    """`wanted` with the revision that it gets after `current`, or above `floor` if it is new."""
-    if current is None:
-        return replace(wanted, revision=floor + 1)
+def revised(current: AdapterSpec, wanted: AdapterSpec) -> AdapterSpec:
+    """`wanted` with the revision that it gets as the successor of `current`."""
     same_weights = current == replace(wanted, revision=current.revision, tenant=current.tenant)
     return replace(wanted, revision=current.revision + (not same_weights))
 
@@ -106,11 +104,10 @@ class DesiredStore:
         async def attempt() -> Written[AdapterSpec]:
             current = await self.adapter(wanted.name)
             _check_version(current, if_version)
-            floor = await self._floor() if current is None else None
-            spec = revised(
-                current.value if current else None, wanted, floor=floor[0] if floor else 0
-            )
-            return await self._write(spec, current)
+            if current is not None:
+                return await self._write(revised(current.value, wanted), current)
+            floor, _ = await self._floor()
+            return await self._write(replace(wanted, revision=floor + 1), None)
 
         return await _against_others(attempt)
 

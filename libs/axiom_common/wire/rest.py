@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from axiom_common.errors import InvalidInputError
 from axiom_common.model.adapter import REVISION_MAX, SIZE_BYTES_MAX, AdapterSpec, BaseModelSpec
+from axiom_common.model.engine import EngineState, NodeState, PlanStatus
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 BODY_BYTES_MAX = 1 << 20
@@ -115,6 +116,13 @@ class PlanView(_Shape):
     accepted: bool
     reason: str | None = None
 
+    @classmethod
+    def of(cls, plan: PlanStatus) -> PlanView:
+        """The shape of a plan's status."""
+        return cls(
+            revision=plan.revision, fence=plan.fence, accepted=plan.accepted, reason=plan.reason
+        )
+
 
 class NodeView(_Shape):
     """A node as the answering gateway sees it. `heard_age_ms`: since its last report."""
@@ -127,6 +135,20 @@ class NodeView(_Shape):
     liveness: str
     engines: tuple[str, ...]
     plan: PlanView | None = None
+
+    @classmethod
+    def of(cls, state: NodeState, *, liveness: str, heard_age_ms: float | None) -> NodeView:
+        """The shape of a node's state."""
+        return cls(
+            region=state.region,
+            node=state.node,
+            incarnation=state.incarnation,
+            seq=state.seq,
+            heard_age_ms=heard_age_ms,
+            liveness=liveness,
+            engines=tuple(sorted(e.engine for e in state.engines)),
+            plan=PlanView.of(state.plan) if state.plan else None,
+        )
 
 
 class NodeList(_Shape):
@@ -161,6 +183,34 @@ class EngineView(_Shape):
     host_slots: int
     max_lora_rank: int
     residents: tuple[ResidentView, ...]
+
+    @classmethod
+    def of(cls, node: NodeState, engine: EngineState) -> EngineView:
+        """The shape of one engine of a node."""
+        return cls(
+            region=node.region,
+            node=node.node,
+            engine=engine.engine,
+            url=engine.url,
+            base_model=engine.base_model,
+            status=engine.status,
+            running=engine.running,
+            waiting=engine.waiting,
+            kv_usage=engine.kv_usage,
+            hbm_slots=engine.limits.hbm_slots,
+            host_slots=engine.limits.host_slots,
+            max_lora_rank=engine.limits.max_lora_rank,
+            residents=tuple(
+                ResidentView(
+                    adapter=r.adapter,
+                    state=r.state,
+                    source=r.source,
+                    in_flight=r.in_flight,
+                    age_ms=r.age_ms,
+                )
+                for r in engine.residents
+            ),
+        )
 
 
 class EngineList(_Shape):
