@@ -1,0 +1,291 @@
+"""The engine behind the HTTP surface: names, memory, batch and faults put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from axiom_common.drivers.system_clock import unix_s
+from axiom_common.ports.clock import Clock
+from axiom_sim.engine.adapters import AdapterNames, AdapterStore
+from axiom_sim.engine.answers import Answer, Usage
+from axiom_sim.engine.batch import Batch, Sequence
+from axiom_sim.engine.kv_blocks import KvBlocks
+from axiom_sim.engine.metrics_page import EngineMetrics
+from axiom_sim.engine.openai_api import EmbeddingQuestion, Question
+from axiom_sim.engine.profiles import PROFILES, EngineProfile
+from axiom_sim.engine.prompts import Prompt, answer_words, embedding, natural_tokens, read_prompt
+from axiom_sim.engine.refusals import (
+    RefusedError,
+    bad_value,
+    internal_error,
+    queue_full,
+    unknown_model,
+)
+from axiom_sim.engine.slots import Adapter, AdapterSlots
+from axiom_sim.engine.steps import EngineLoop, TokenStream
+
+_EMBEDDING_DIMENSIONS = 64
+_EMBEDDING_DIMENSIONS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How to run one engine; names as vLLM's flags where it has them.
+
+    `max_loras` 0: no adapters are served. `answer_tokens_max` bounds answers that nobody cuts.
+    """
+
+    served_model_name: str = "sim-8b"
+    profile: EngineProfile = PROFILES["h100-8b"]
+    max_loras: int = 4
+    max_cpu_loras: int = 16
+    max_lora_rank: int = 64
+    max_num_seqs: int | None = None
+    max_model_len: int = 32_768
+    max_num_queued_reqs: int | None = None
+    block_size: int = 16
+    seed: int = 0
+    time_scale: float = 1.0
+    adapter_rank: int = 16
+    check_paths: bool = False
+    answer_tokens_max: int = 256
+    prompt_tokens_details: bool = False
+    request_id_headers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One question being answered: `words[i]` is the text of token i."""
+
+    question: Question
+    sequence: Sequence
+    stream: TokenStream
+    answer: Answer
+    words: list[str]
+    stopped_by: str | None
+    breaks_after: int | None
+    tell_cached: bool
+
+    def usage(self, tokens: int) -> Usage:
+        """After `tokens` of the answer."""
+        cached = self.sequence.cached_tokens if self.tell_cached else None
+        return Usage(prompt=self.sequence.prompt_tokens, completion=tokens, cached=cached)
+
+
+class SimulatedEngine:
+    """All that one engine knows and does. `loop.run()` must run as a task of its owner."""
+
+    def __init__(self, config: EngineConfig, clock: Clock) -> None:
+        profile = config.profile
+        self.config = config
+        self.names = AdapterNames(
+            base=config.served_model_name,
+            store=AdapterStore(
+                check_paths=config.check_paths,
+                rank=config.adapter_rank,
+                mib_per_rank=profile.mib_per_rank,
+            ),
+            max_rank=config.max_lora_rank,
+        )
+        self.slots = AdapterSlots(hbm_slots=config.max_loras, host_slots=config.max_cpu_loras)
+        self.batch = Batch(
+            profile=profile,
+            max_num_seqs=config.max_num_seqs or profile.max_num_seqs,
+            slots=self.slots,
+            kv=KvBlocks(
+                blocks=profile.kv_tokens // config.block_size, block_tokens=config.block_size
+            ),
+        )
+        self.metrics = EngineMetrics(
+            model_name=config.served_model_name,
+            max_loras=config.max_loras,
+            started_unix_s=unix_s(),
+        )
+        self.loop = EngineLoop(
+            self.batch,
+            profile=profile,
+            metrics=self.metrics,
+            clock=clock,
+            time_scale=config.time_scale,
+        )
+        self._clock = clock
+        self._ids = 0
+
+    def ask(self, question: Question, request_id: str | None) -> Generation:
+        """Queue a question; its tokens come by `stream`."""
+        adapter = self._admit(question.model)
+        prompt = self._read(question.prompt, adapter, question.prompt_tokens, question.cache_salt)
+        room = self.config.max_model_len - prompt.tokens
+        self._check_lengths(question, prompt, room)
+        words, reason, stopped_by = self._compose(question, prompt, room)
+        sequence = self._sequence(adapter, prompt, output_tokens=len(words))
+        sequence.ends_by = reason
+        generation = Generation(
+            question=question,
+            sequence=sequence,
+            stream=TokenStream(each=question.stream),
+            answer=Answer(
+                chat=question.chat,
+                identity=question.request_id or request_id or self._new_id(),
+                model=question.model or self.config.served_model_name,
+                created_s=int(unix_s()),
+            ),
+            words=words,
+            stopped_by=stopped_by,
+            breaks_after=self.loop.faults.take_stream_error() if question.stream else None,
+            tell_cached=self.config.prompt_tokens_details,
+        )
+        self.loop.submit(sequence, generation.stream)
+        return generation
+
+    async def embed(self, question: EmbeddingQuestion) -> dict[str, Any]:
+        """The vectors, once their prefills are done; the body but for the encoding."""
+        adapter = self._admit(question.model)
+        dimensions = question.dimensions or _EMBEDDING_DIMENSIONS
+        if not 1 <= dimensions <= _EMBEDDING_DIMENSIONS_MAX:
+            raise bad_value(
+                "dimensions", f"must lie in 1..{_EMBEDDING_DIMENSIONS_MAX}.", dimensions
+            )
+        prompts = [self._read(data, adapter) for data in question.inputs]
+        vectors = []
+        for prompt in prompts:
+            if prompt.tokens > self.config.max_model_len:
+                raise self._too_long(prompt)
+            stream = TokenStream(each=False)
+            sequence = self._sequence(adapter, prompt, output_tokens=0)
+            sequence.ends_by = "stop"
+            self.loop.submit(sequence, stream)
+            try:
+                await stream.next()
+            finally:
+                self.loop.abort(sequence)
+            if stream.cut:
+                raise internal_error()
+            vectors.append(embedding(prompt, seed=self.config.seed, dimensions=dimensions))
+        tokens = sum(prompt.tokens for prompt in prompts)
+        return {
+            "id": f"embd-{self._new_id()}",
+            "object": "list",
+            "created": int(unix_s()),
+            "model": question.model or self.config.served_model_name,
+            "data": [
+                {"index": i, "object": "embedding", "embedding": v} for i, v in enumerate(vectors)
+            ],
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0},
+        }
+
+    async def load(self, name: str, path: str, *, in_place: bool) -> None:
+        """Load and register an adapter, or refuse."""
+        if self.loop.faults.take_load_failure():
+            raise internal_error("Call to add_lora method failed: ordered by /sim/faults")
+        if not self.config.max_loras:
+            raise RefusedError(400, "LoRA is not enabled.", kind="BadRequestError")
+        adapter = self.names.check_load(name, path, in_place=in_place)
+        await self.loop.load(adapter, in_place=in_place)
+        self.names.register(adapter)
+
+    def stats(self) -> dict[str, Any]:
+        """What the engine really did and holds: the truth that tests and figures compare with."""
+        tallies = self.batch.tallies
+        return {
+            "adapter_loads": self.slots.activations,
+            "loads_from_store": self.slots.loads_from_store,
+            "requests": self.metrics.requests,
+            "in_flight": self.loop.in_flight,
+            "tokens": tallies.generation_tokens,
+            "prompt_tokens": tallies.prompt_tokens,
+            "prefix_query_tokens": tallies.prefix_query_tokens,
+            "prefix_hit_tokens": tallies.prefix_hit_tokens,
+            "steps": tallies.steps,
+            "hbm": [adapter.name for adapter in self.slots.hbm],
+            "host": [adapter.name for adapter in self.slots.host],
+        }
+
+    def _admit(self, model: str | None) -> Adapter | None:
+        adapter = None
+        if model is not None and model != self.config.served_model_name:
+            adapter = self.names.get(model)
+            if adapter is None:
+                raise unknown_model(model, self.config.served_model_name)
+        limit = self.config.max_num_queued_reqs
+        if limit is not None and self.loop.in_flight >= limit:
+            self.metrics.rejected += 1
+            raise queue_full()
+        if self.loop.faults.take_request_failure():
+            raise internal_error()
+        self.metrics.requests += 1
+        return adapter
+
+    def _read(
+        self, data: bytes, adapter: Adapter | None, tokens: int | None = None, salt: str = ""
+    ) -> Prompt:
+        scope = f"{adapter.name if adapter else ''}\n{salt}"
+        return read_prompt(data, scope=scope, block_tokens=self.config.block_size, tokens=tokens)
+
+    def _sequence(self, adapter: Adapter | None, prompt: Prompt, *, output_tokens: int) -> Sequence:
+        return Sequence(
+            adapter=adapter,
+            prompt_tokens=prompt.tokens,
+            chunks=prompt.chunks,
+            output_tokens=output_tokens,
+            arrived_ms=self._clock.now_ms(),
+        )
+
+    def _check_lengths(self, question: Question, prompt: Prompt, room: int) -> None:
+        if room < 1:
+            raise self._too_long(prompt)
+        limit = self.config.max_model_len
+        if question.tokens_max is not None and question.tokens_max > limit:
+            raise bad_value(
+                "max_tokens",
+                f"max_tokens={question.tokens_max} cannot be greater than max_model_len={limit}. "
+                "Please request fewer output tokens.",
+                question.tokens_max,
+            )
+
+    def _too_long(self, prompt: Prompt) -> RefusedError:
+        return bad_value(
+            "input_tokens",
+            f"This model's maximum context length is {self.config.max_model_len} tokens. However, "
+            f"your prompt contains {prompt.tokens} input tokens, which exceeds this limit even "
+            "without any output tokens. Please reduce the length of the input prompt.",
+            prompt.tokens,
+        )
+
+    def _compose(
+        self, question: Question, prompt: Prompt, room: int
+    ) -> tuple[list[str], str, str | None]:
+        """The answer's tokens, its finish reason, and the stop string that ended it."""
+        limit = room if question.tokens_max is None else min(room, question.tokens_max)
+        natural = limit + 1
+        if not question.ignore_eos:
+            drawn = natural_tokens(
+                prompt, seed=self.config.seed, tokens_max=self.config.answer_tokens_max
+            )
+            natural = max(drawn, question.tokens_min)
+        words = answer_words(prompt, seed=self.config.seed, count=min(limit, natural))
+        reason = "length" if natural > limit else "stop"
+        return _cut_at_stop(words, reason, question.stop)
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"{self.config.seed & 0xFFFF:04x}{self._ids:012x}"
+
+
+def _cut_at_stop(
+    words: list[str], reason: str, stops: tuple[str, ...]
+) -> tuple[list[str], str, str | None]:
+    text = "".join(words)
+    found = [(text.index(stop), stop) for stop in stops if stop in text]
+    if not found:
+        return words, reason, None
+    end, stop = min(found)
+    kept: list[str] = []
+    length = 0
+    for word in words:
+        kept.append(word[: max(0, end - length)])
+        length += len(word)
+        if length >= end + len(stop):
+            break
+    return kept, "stop", stop

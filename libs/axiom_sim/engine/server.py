@@ -1,0 +1,308 @@
+"""The HTTP surface, as plain ASGI: routes, errors, streams and the client's going away.
+
+No framework: a stream costs one `send` a chunk here, and thousands of chunks a second must leave
+most of a core to what is being tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import struct
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from axiom_common.errors import InvalidInputError
+from axiom_sim.engine.answers import DONE, error_event, model_list
+from axiom_sim.engine.engine import Generation, SimulatedEngine
+from axiom_sim.engine.faults import faults_as_json, read_faults
+from axiom_sim.engine.metrics_page import CONTENT_TYPE
+from axiom_sim.engine.openai_api import read_chat, read_completion, read_embedding, read_object
+from axiom_sim.engine.refusals import RefusedError, bad_field, internal_error
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_BODY_BYTES_MAX = 32 << 20
+_JSON = "application/json"
+_TEXT = "text/plain; charset=utf-8"
+_REQUEST_ID = "x-request-id"
+VERSION = "0.32.0"
+
+T = TypeVar("T")
+
+
+class _GoneError(Exception):
+    """The client has hung up: there is nobody to answer."""
+
+
+class Reply:
+    """A whole response."""
+
+    __slots__ = ("body", "content_type", "status")
+
+    def __init__(self, body: bytes, *, status: int = 200, content_type: str | None = _JSON) -> None:
+        self.body = body
+        self.status = status
+        self.content_type = content_type
+
+
+class Request:
+    """One request: its headers, its body, and the means to answer."""
+
+    __slots__ = ("headers", "receive", "send")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        self.receive = receive
+        self.send = send
+
+    async def read(self) -> bytes:
+        """The body, within bounds."""
+        parts = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise _GoneError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > _BODY_BYTES_MAX:
+                raise RefusedError(413, "Request body too large.", kind="Request Entity Too Large")
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    async def read_object(self) -> dict[str, Any]:
+        """The body as a JSON object."""
+        return read_object(await self.read(), self.headers.get("content-type", ""))
+
+    async def until_gone(self) -> None:
+        """Returns when the client has hung up."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+Handler = Callable[[Request], Awaitable[Reply | None]]
+
+
+class EngineServer:
+    """The ASGI app of one engine."""
+
+    def __init__(self, engine: SimulatedEngine) -> None:
+        self._engine = engine
+        self._routes: dict[str, dict[str, Handler]] = {
+            "/v1/chat/completions": {"POST": self._chat},
+            "/v1/completions": {"POST": self._complete},
+            "/v1/embeddings": {"POST": self._embed},
+            "/v1/models": {"GET": self._models},
+            "/v1/load_lora_adapter": {"POST": self._load},
+            "/v1/unload_lora_adapter": {"POST": self._unload},
+            "/metrics": {"GET": self._metrics},
+            "/health": {"GET": self._health},
+            "/ping": {"GET": self._health, "POST": self._health},
+            "/version": {"GET": self._version},
+            "/load": {"GET": self._server_load},
+            "/sim/stats": {"GET": self._stats},
+            "/sim/faults": {"GET": self._faults, "POST": self._set_faults},
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive, send)
+        methods = self._routes.get(scope["path"])
+        try:
+            if methods is None:
+                reply: Reply | None = _json({"detail": "Not Found"}, status=404)
+            elif scope["method"] not in methods:
+                reply = _json({"detail": "Method Not Allowed"}, status=405)
+            else:
+                reply = await methods[scope["method"]](request)
+        except RefusedError as refused:
+            reply = _json(refused.as_json(), status=refused.status)
+        except _GoneError:
+            return
+        if reply is not None:
+            await self._answer(request, reply)
+
+    async def _answer(self, request: Request, reply: Reply) -> None:
+        headers = [(b"content-length", str(len(reply.body)).encode())]
+        if reply.content_type is not None:
+            headers.append((b"content-type", reply.content_type.encode()))
+        await self._start(request, reply.status, headers)
+        await request.send({"type": "http.response.body", "body": reply.body})
+
+    async def _start(
+        self, request: Request, status: int, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        if self._engine.config.request_id_headers and _REQUEST_ID in request.headers:
+            given = request.headers[_REQUEST_ID].encode("latin-1")
+            headers.append((_REQUEST_ID.encode(), given))
+        await request.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _chat(self, request: Request) -> Reply | None:
+        question = read_chat(await request.read_object())
+        return await self._generate(
+            request, self._engine.ask(question, request.headers.get(_REQUEST_ID))
+        )
+
+    async def _complete(self, request: Request) -> Reply | None:
+        question = read_completion(await request.read_object())
+        return await self._generate(
+            request, self._engine.ask(question, request.headers.get(_REQUEST_ID))
+        )
+
+    async def _generate(self, request: Request, generation: Generation) -> Reply | None:
+        try:
+            if generation.question.stream:
+                await _while_connected(request, self._stream(request, generation))
+                return None
+            return await _while_connected(request, self._whole(generation))
+        finally:
+            self._engine.loop.abort(generation.sequence)
+
+    async def _whole(self, generation: Generation) -> Reply:
+        await generation.stream.next()
+        if generation.stream.cut:
+            raise internal_error()
+        body = generation.answer.whole(
+            "".join(generation.words),
+            generation.sequence.ends_by,
+            generation.stopped_by,
+            generation.usage(len(generation.words)),
+        )
+        return _json(body)
+
+    async def _stream(self, request: Request, generation: Generation) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await self._start(request, 200, headers)
+        sent = 0
+        events = [generation.answer.opening()]
+        while True:
+            new = await generation.stream.next()
+            for index in range(sent, sent + new):
+                if index == generation.breaks_after:
+                    await _end(request, b"".join([*events, error_event(), DONE]))
+                    return
+                events.append(_event(generation, index))
+            sent += new
+            if generation.stream.ended:
+                break
+            await request.send(
+                {"type": "http.response.body", "body": b"".join(events), "more_body": True}
+            )
+            events.clear()
+        if generation.question.include_usage and not generation.stream.cut:
+            events.append(generation.answer.usage_chunk(generation.usage(sent)))
+        await _end(request, b"".join([*events, DONE]))
+
+    async def _embed(self, request: Request) -> Reply:
+        question = read_embedding(await request.read_object())
+        body = await _while_connected(request, self._engine.embed(question))
+        if question.as_base64:
+            for row in body["data"]:
+                vector = row["embedding"]
+                packed = struct.pack(f"<{len(vector)}f", *vector)
+                row["embedding"] = base64.b64encode(packed).decode()
+        return _json(body)
+
+    async def _models(self, _: Request) -> Reply:
+        names = self._engine.names
+        return _json(
+            model_list(
+                base=names.base,
+                max_model_len=self._engine.config.max_model_len,
+                adapters=[(adapter.name, adapter.path) for adapter in names.all()],
+                created_s=int(self._engine.metrics.started_unix_s),
+            )
+        )
+
+    async def _load(self, request: Request) -> Reply:
+        body = await request.read_object()
+        name, path = _text(body, "lora_name"), _text(body, "lora_path")
+        await self._engine.load(name, path, in_place=body.get("load_inplace") is True)
+        return _plain(f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def _unload(self, request: Request) -> Reply:
+        name = _text(await request.read_object(), "lora_name")
+        self._engine.names.forget(name)
+        return _plain(f"Success: LoRA adapter '{name}' removed successfully.")
+
+    async def _metrics(self, _: Request) -> Reply:
+        page = self._engine.metrics.page(self._engine.batch)
+        return Reply(page.encode(), content_type=CONTENT_TYPE)
+
+    async def _health(self, _: Request) -> Reply:
+        unhealthy = self._engine.loop.faults.unhealthy
+        return Reply(b"", status=503 if unhealthy else 200, content_type=None)
+
+    async def _version(self, _: Request) -> Reply:
+        return _json({"version": VERSION})
+
+    async def _server_load(self, _: Request) -> Reply:
+        return _json({"server_load": self._engine.loop.in_flight})
+
+    async def _stats(self, _: Request) -> Reply:
+        return _json(self._engine.stats())
+
+    async def _faults(self, _: Request) -> Reply:
+        return _json(faults_as_json(self._engine.loop.faults))
+
+    async def _set_faults(self, request: Request) -> Reply:
+        try:
+            self._engine.loop.faults = read_faults(await request.read())
+        except InvalidInputError as error:
+            raise RefusedError(400, str(error), kind="Bad Request", param=error.path) from error
+        return await self._faults(request)
+
+
+def _event(generation: Generation, index: int) -> bytes:
+    usage = generation.usage(index + 1) if generation.question.continuous_usage else None
+    text = generation.words[index]
+    if index + 1 < len(generation.words):
+        return generation.answer.chunk(text, usage)
+    return generation.answer.last_chunk(
+        text, generation.sequence.ends_by, generation.stopped_by, usage
+    )
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, or _GoneError as soon as the client has hung up."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work, name="answer")
+            watching = group.create_task(request.until_gone(), name="watch client")
+            await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+            gone = not working.done()
+            working.cancel()
+            watching.cancel()
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+    if gone:
+        raise _GoneError
+    return working.result()
+
+
+async def _end(request: Request, body: bytes) -> None:
+    await request.send({"type": "http.response.body", "body": body})
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    if name not in body:
+        raise bad_field(f"body.{name}", "missing", "Field required", body)
+    value = body[name]
+    if not isinstance(value, str):
+        raise bad_field(f"body.{name}", "string_type", "Input should be a valid string", value)
+    return value
+
+
+def _json(body: object, *, status: int = 200) -> Reply:
+    return Reply(msgspec.json.encode(body), status=status)
+
+
+def _plain(text: str) -> Reply:
+    return Reply(text.encode(), content_type=None)
