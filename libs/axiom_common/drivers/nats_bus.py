@@ -79,9 +79,11 @@ class NatsBus:
 
     async def request(self, subject: str, payload: bytes, *, timeout_ms: float) -> bytes:
         """Ask and wait; fails at once when nobody listens on `subject`."""
-        client = self._connection.session().client
+        session = self._connection.session()
+        timeout_s = timeout_ms / 1e3
         try:
-            answer = await client.request(subject, payload, timeout=timeout_ms / 1e3)
+            async with session.bounded(timeout_s):
+                answer = await session.client.request(subject, payload, timeout=timeout_s)
         except nats.errors.NoRespondersError as error:
             raise UnavailableError(f"nobody answers on {subject}") from error
         except CONNECTION_ERRORS as error:

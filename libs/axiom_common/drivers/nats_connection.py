@@ -16,8 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import nats.errors
 from nats.aio.client import Client
@@ -40,17 +39,40 @@ OUTBOUND_BYTES_MAX = 8 << 20
 CONNECTION_ERRORS = (nats.errors.Error, OSError, TimeoutError)
 
 
-@dataclass(slots=True)
 class Session:
-    """A client from connect to loss. `lost` is set once it is of no use any more."""
+    """A client from connect to loss."""
 
-    client: Client
-    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        self.client = Client()
+        self.lost = asyncio.Event()
+        self._bounds: set[asyncio.Timeout] = set()
 
     @property
     def open(self) -> bool:
         """Whether calls have a chance."""
         return self.client.is_connected and not self.lost.is_set()
+
+    def lose(self) -> None:
+        """From here on it is of no use: what waits for an answer stops waiting."""
+        self.lost.set()
+        now_s = asyncio.get_running_loop().time()
+        for bound in self._bounds:
+            bound.reschedule(now_s)
+
+    @contextlib.asynccontextmanager
+    async def bounded(self, timeout_s: float) -> AsyncIterator[None]:
+        """TimeoutError when the block takes longer than `timeout_s`, or than this session lasts."""
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task else 0
+        async with asyncio.timeout(timeout_s) as bound:
+            self._bounds.add(bound)
+            try:
+                yield
+            finally:
+                self._bounds.discard(bound)
+            # The library waits in ways that lose a cancellation which meets an answer.
+            if task and task.cancelling() > cancels:
+                raise asyncio.CancelledError
 
 
 class NatsConnection:
@@ -66,6 +88,7 @@ class NatsConnection:
         self._name = name
         self._clock = clock
         self._owner: Owner | None = None
+        self._task: asyncio.Task[None] | None = None
         self._session: Session | None = None
         self._changed = asyncio.Event()
         self._closing = asyncio.Event()
@@ -90,14 +113,16 @@ class NatsConnection:
         """Try once to connect, then keep trying in the background; True when connected."""
         self._owner = owner
         self._session = await self._open()
-        owner.create_task(self._keep_open(), name=f"nats connection {self._name}")
+        self._task = owner.create_task(self._keep_open(), name=f"nats connection {self._name}")
         return self.connected
 
     async def close(self) -> None:
         """Send what is buffered and end; nothing connects again."""
         self._closing.set()
         if self._session is not None:
-            await self._close_session(self._session)
+            self._session.lose()
+        if self._task is not None:
+            await asyncio.wait({self._task})
 
     def session(self) -> Session:
         """The open session; UnavailableError when there is none."""
@@ -129,21 +154,23 @@ class NatsConnection:
         while not self._closing.is_set():
             if self._session is not None:
                 await self._until_lost(self._session)
-                self._session = None
                 if self._closing.is_set():
-                    return
+                    break
+                self._session = None
                 self.log.warning("nats lost", connection=self._name)
             await self._clock.sleep_ms(self._jitter.uniform(0.5, 1.0) * wait_ms)
             wait_ms = min(2 * wait_ms, RETRY_MAX_MS)
             self._session = await self._open()
-            if self._session is not None:
+            if self._session is not None and not self._closing.is_set():
                 wait_ms = RETRY_MIN_MS
                 self.log.info("nats connected", connection=self._name)
                 self._changed.set()
                 await self._tell_reconnected()
+        if self._session is not None:
+            await self._close_session(self._session)
 
     async def _open(self) -> Session | None:
-        session = Session(Client())
+        session = Session()
         try:
             async with asyncio.timeout(2 * CONNECT_TIMEOUT_S):
                 await self._connect(session)
@@ -164,7 +191,7 @@ class NatsConnection:
 
     async def _connect(self, session: Session) -> None:
         async def lost() -> None:
-            session.lost.set()
+            session.lose()
 
         await session.client.connect(
             servers=self._servers,
@@ -190,11 +217,13 @@ class NatsConnection:
     async def _until_lost(self, session: Session) -> None:
         while session.open:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(session.lost.wait(), LOSS_POLL_S)
-        await self._close_session(session)
+                async with asyncio.timeout(LOSS_POLL_S):
+                    await session.lost.wait()
+        if not self._closing.is_set():
+            await self._close_session(session)
 
     async def _close_session(self, session: Session) -> None:
-        session.lost.set()
+        session.lose()
         with contextlib.suppress(*CONNECTION_ERRORS):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 if session.client.is_connected:

@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 class _Watcher(Protocol):
     """The library's KeyWatcher, which has no types."""
 
-    async def updates(self, timeout: float) -> KeyValue.Entry | None: ...
+    async def __anext__(self) -> KeyValue.Entry | None: ...
 
     async def stop(self) -> None: ...
 
@@ -158,8 +158,9 @@ class NatsBucket:
         try:
             while session.open:
                 try:
-                    found = await watcher.updates(timeout=QUIET_S)
-                except nats.errors.TimeoutError:
+                    async with asyncio.timeout(QUIET_S):
+                        found = await anext(watcher)
+                except TimeoutError:
                     quiets += 1
                     if quiets % BEHIND_CHECK_QUIETS == 0 and not progress.complete(
                         await self._last_revision()
@@ -227,7 +228,7 @@ class NatsBucket:
     async def _call(self, call: Callable[[JetStreamContext, KeyValue], Awaitable[_T]]) -> _T:
         session = self._connection.session()
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with session.bounded(self._timeout_s):
                 jetstream, kv = await self._open(session)
                 return await call(jetstream, kv)
         except CONNECTION_ERRORS as error:

@@ -1,0 +1,214 @@
+"""What every `Registry` does. A subclass opens one and says how it is lost and restored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import pytest
+from tests.eventually import eventually, succeeds
+
+from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.ports.registry import Bucket, Entry, Registry
+
+
+@dataclass
+class Registries:
+    """A registry, its faults, and time. `ttl_ms` is the shortest time to live that it can keep."""
+
+    registry: Registry
+    lose: Callable[[], Awaitable[None]]
+    restore: Callable[[], Awaitable[None]]
+    pass_time: Callable[[float], Awaitable[None]]
+    ttl_ms: float
+
+
+class RegistrySuite:
+    """Inherit and implement `open`."""
+
+    def open(self) -> AbstractAsyncContextManager[Registries]:
+        """A reachable, empty registry."""
+        raise NotImplementedError
+
+    async def test_what_was_put_is_read(self) -> None:
+        async with self.bucket() as (_, bucket):
+            assert await bucket.get("a.b") is None
+            first = await bucket.put("a.b", b"one")
+            second = await bucket.put("a.b", b"")
+            assert second > first
+            assert await bucket.get("a.b") == Entry("a.b", b"", second)
+
+    async def test_list_is_by_key_and_leaves_out_what_was_deleted(self) -> None:
+        async with self.bucket() as (_, bucket):
+            assert await bucket.list() == ()
+            revisions = {key: await bucket.put(key, key.encode()) for key in ("c", "a", "gone")}
+            await bucket.delete("gone")
+            assert await bucket.list() == (
+                Entry("a", b"a", revisions["a"]),
+                Entry("c", b"c", revisions["c"]),
+            )
+
+    async def test_create_is_for_what_is_absent(self) -> None:
+        async with self.bucket() as (_, bucket):
+            revision = await bucket.create("k", b"mine")
+            with pytest.raises(ConflictError):
+                await bucket.create("k", b"other")
+            assert await bucket.get("k") == Entry("k", b"mine", revision)
+            await bucket.delete("k")
+            assert await bucket.create("k", b"again") > revision
+
+    async def test_update_is_for_the_revision_that_was_read(self) -> None:
+        async with self.bucket() as (_, bucket):
+            first = await bucket.put("k", b"1")
+            second = await bucket.update("k", b"2", revision=first)
+            with pytest.raises(ConflictError):
+                await bucket.update("k", b"3", revision=first)
+            with pytest.raises(ConflictError):
+                await bucket.update("absent", b"3", revision=second)
+            assert await bucket.get("k") == Entry("k", b"2", second)
+
+    async def test_delete_is_for_the_revision_that_was_read(self) -> None:
+        async with self.bucket() as (_, bucket):
+            first = await bucket.put("k", b"1")
+            second = await bucket.put("k", b"2")
+            with pytest.raises(ConflictError):
+                await bucket.delete("k", revision=first)
+            await bucket.delete("k", revision=second)
+            assert await bucket.get("k") is None
+            await bucket.delete("never-there")
+
+    async def test_one_of_many_wins_a_race(self) -> None:
+        async with self.bucket() as (_, bucket):
+            made = await _outcomes([bucket.create("k", b"%d" % n) for n in range(8)])
+            assert sorted(made) == [False] * 7 + [True]
+            held = await bucket.get("k")
+            assert held is not None
+            changed = await _outcomes(
+                [bucket.update("k", b"%d" % n, revision=held.revision) for n in range(8)]
+            )
+            assert sorted(changed) == [False] * 7 + [True]
+
+    async def test_a_record_with_a_time_to_live_expires_and_watches_see_it(self) -> None:
+        async with self.bucket() as (there, bucket), watching(bucket) as told:
+            await eventually(lambda: None in told)
+            revision = await bucket.create("lease", b"me", ttl_ms=there.ttl_ms)
+            revision = await bucket.update(
+                "lease", b"still me", revision=revision, ttl_ms=there.ttl_ms
+            )
+            assert await bucket.get("lease") == Entry("lease", b"still me", revision)
+            await there.pass_time(there.ttl_ms)
+            await eventually(lambda: told[-1] is not None and told[-1].value is None)
+            assert await bucket.get("lease") is None
+            assert await bucket.list() == ()
+            assert await bucket.create("lease", b"you") > revision
+
+    async def test_a_watch_tells_what_is_there_and_then_what_changes(self) -> None:
+        async with self.bucket() as (_, bucket):
+            await bucket.put("gone", b"")
+            await bucket.delete("gone")
+            one = await bucket.put("one", b"1")
+            two = await bucket.put("two", b"2")
+            async with watching(bucket) as told:
+                await eventually(lambda: len(told) == 3)
+                assert told == [Entry("one", b"1", one), Entry("two", b"2", two), None]
+                three = await bucket.put("three", b"3")
+                await bucket.delete("one")
+                await eventually(lambda: len(told) == 5)
+                last = told[4]
+                assert told[3] == Entry("three", b"3", three)
+                assert last is not None
+                assert (last.key, last.value) == ("one", None)
+                assert last.revision > three
+
+    async def test_a_watch_of_nothing_says_so(self) -> None:
+        async with self.bucket() as (_, bucket), watching(bucket) as told:
+            await eventually(lambda: told == [None])
+
+    async def test_watches_are_independent(self) -> None:
+        async with self.bucket() as (_, bucket), watching(bucket) as first:
+            await eventually(lambda: first == [None])
+            async with watching(bucket) as second:
+                await eventually(lambda: second == [None])
+            revision = await bucket.put("k", b"v")
+            await eventually(lambda: first == [None, Entry("k", b"v", revision)])
+            assert second == [None]
+
+    async def test_while_it_is_away_calls_say_so(self) -> None:
+        async with self.bucket() as (there, bucket):
+            await bucket.put("k", b"v")
+            await there.lose()
+            for call in (
+                bucket.get("k"),
+                bucket.list(),
+                bucket.put("k", b""),
+                bucket.create("l", b""),
+                bucket.update("k", b"", revision=1),
+                bucket.delete("k"),
+            ):
+                with pytest.raises(UnavailableError):
+                    await call
+
+    async def test_a_watch_survives_a_loss_and_tells_again(self) -> None:
+        async with self.bucket() as (there, bucket):
+            kept = await bucket.put("kept", b"k")
+            async with watching(bucket) as told:
+                await eventually(lambda: told == [Entry("kept", b"k", kept), None])
+                await there.lose()
+                await there.restore()
+                await eventually(lambda: told[2:] == [Entry("kept", b"k", kept), None])
+                await succeeds(lambda: bucket.put("new", b"n"), despite=UnavailableError)
+                await eventually(lambda: told[-1] is not None and told[-1].key == "new")
+
+    async def test_what_was_acknowledged_outlives_a_loss(self) -> None:
+        async with self.bucket() as (there, bucket):
+            acknowledged: dict[str, int] = {}
+
+            async def write() -> None:
+                for n in range(10_000):
+                    acknowledged[f"k{n}"] = await bucket.put(f"k{n}", b"%d" % n)
+                    await asyncio.sleep(0)
+
+            async with asyncio.TaskGroup() as group:
+                writing = group.create_task(_until_unavailable(write()))
+                await eventually(lambda: len(acknowledged) >= 50)
+                await there.lose()
+                await eventually(writing.done)
+            await there.restore()
+            await succeeds(bucket.list, despite=UnavailableError)
+            found = {entry.key: entry.revision for entry in await bucket.list()}
+            assert acknowledged.items() <= found.items()
+
+    @contextlib.asynccontextmanager
+    async def bucket(self) -> AsyncIterator[tuple[Registries, Bucket]]:
+        """An empty bucket."""
+        async with self.open() as there:
+            yield there, await there.registry.bucket("suite")
+
+
+@contextlib.asynccontextmanager
+async def watching(bucket: Bucket) -> AsyncIterator[list[Entry | None]]:
+    """What a watch tells while the block runs."""
+    told: list[Entry | None] = []
+
+    async def watch() -> None:
+        async for entry in bucket.watch():
+            told.append(entry)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(watch())
+        yield told
+        task.cancel()
+
+
+async def _outcomes(calls: list[Awaitable[int]]) -> list[bool]:
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(result, int | ConflictError) for result in results), results
+    return [isinstance(result, int) for result in results]
+
+
+async def _until_unavailable(work: Awaitable[None]) -> None:
+    with contextlib.suppress(UnavailableError):
+        await work

@@ -1,0 +1,128 @@
+"""The registry suite on the fake and on JetStream, whose server is killed where it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import nats
+import pytest
+from tests.contract.registry_suite import Registries, RegistrySuite, watching
+from tests.eventually import eventually, succeeds
+from tests.owner import task_owner
+
+from axiom_cli.stack.servers import ChildServer
+from axiom_common.drivers.nats_connection import NatsConnection
+from axiom_common.drivers.nats_registry import NatsRegistry
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import UnavailableError
+from axiom_common.ports.registry import Entry
+from axiom_common.testing.clock import FakeClock
+from axiom_common.testing.registry import FakeRegistry
+
+
+class TestFakeRegistry(RegistrySuite):
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Registries]:
+        async with task_owner() as owner:
+            clock = FakeClock()
+            registry = FakeRegistry(owner, clock)
+
+            async def lose() -> None:
+                registry.disconnect()
+
+            async def restore() -> None:
+                registry.reconnect()
+
+            yield Registries(registry, lose, restore, clock.advance, ttl_ms=1000)
+
+
+class TestNatsRegistry(RegistrySuite):
+    @pytest.fixture(autouse=True)
+    def _server(self, own_nats: ChildServer) -> None:
+        self.server = own_nats
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Registries]:
+        async with task_owner() as owner:
+            connection = NatsConnection(self.server.url, name="registry", clock=SystemClock())
+            assert await connection.start(owner)
+
+            async def lose() -> None:
+                self.server.kill()
+
+            async def restore() -> None:
+                self.server.start()
+
+            async def pass_time(duration_ms: float) -> None:
+                # The server's own clock runs; tests wait for what it does.
+                await asyncio.sleep(duration_ms / 1e3)
+
+            registry = NatsRegistry(connection)
+            yield Registries(registry, lose, restore, pass_time, ttl_ms=1000)
+            await connection.close()
+
+    async def test_a_handle_works_once_the_server_is_there(self) -> None:
+        self.server.kill()
+        async with task_owner() as owner:
+            connection = NatsConnection(self.server.url, name="early", clock=SystemClock())
+            await connection.start(owner)
+            bucket = await NatsRegistry(connection).bucket("early")
+            with pytest.raises(UnavailableError):
+                await bucket.get("k")
+            async with watching(bucket) as told:
+                self.server.start()
+                await succeeds(lambda: bucket.put("k", b"v"), despite=UnavailableError)
+                await eventually(lambda: Entry("k", b"v", 1) in told)
+            await connection.close()
+
+    async def test_a_watch_tells_what_vanished_without_a_word(self) -> None:
+        async with self.bucket() as (there, bucket):
+            for key in ("kept", "vanished"):
+                await bucket.put(key, b"")
+            async with watching(bucket) as told:
+                await eventually(lambda: told[-1:] == [None])
+                own = await nats.connect(self.server.url)
+                await own.jetstream().purge_stream("KV_suite", subject="$KV.suite.vanished")
+                await own.close()
+                await there.lose()
+                await there.restore()
+                await eventually(lambda: told.count(None) == 2)
+                again = told[told.index(None) + 1 :]
+                assert [(e.key, e.value) for e in again if e] == [
+                    ("kept", b""),
+                    ("vanished", None),
+                ]
+
+    async def test_a_watch_whose_subscription_dies_in_silence_begins_again(self) -> None:
+        async with self.bucket() as (_, bucket), watching(bucket) as told:
+            await eventually(lambda: told == [None])
+            own = await nats.connect(self.server.url)
+            streams = own.jetstream()
+            for consumer in await streams.consumers_info("KV_suite"):
+                await streams.delete_consumer("KV_suite", consumer.name)
+            await own.close()
+            revision = await bucket.put("k", b"v")
+            await eventually(lambda: Entry("k", b"v", revision) in told, within_s=8)
+
+    async def test_a_server_that_hangs_is_unavailable(self) -> None:
+        async with self.bucket() as (_, bucket):
+            await bucket.put("k", b"v")
+            self.server.pause()
+            async with asyncio.timeout(4):
+                with pytest.raises(UnavailableError):
+                    await bucket.put("k", b"w")
+            self.server.resume()
+            await succeeds(lambda: bucket.put("k", b"x"), despite=UnavailableError)
+
+    async def test_a_lost_bucket_is_made_again(self) -> None:
+        async with self.bucket() as (_, bucket):
+            await bucket.put("k", b"v")
+            own = await nats.connect(self.server.url)
+            await own.jetstream().delete_key_value("suite")
+            await own.close()
+            await succeeds(lambda: bucket.put("k", b"again"), despite=UnavailableError)
+            held = await bucket.get("k")
+            assert held is not None
+            assert held.value == b"again"
