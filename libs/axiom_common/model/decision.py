@@ -67,6 +67,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """One engine that a filter removed."""
+
+    engine: EngineId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The outcome: a winner with the two runners-up, or `winner` None with the refusals counted.
 

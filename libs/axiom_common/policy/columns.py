@@ -16,14 +16,18 @@ from axiom_common.model.reason import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitColumn:
-    """Predicted wait: base + per_request x requests in flight + per_token x uncached tokens booked.
+    """Predicted wait: base + per_request x queued requests + per_token x uncached tokens booked.
 
-    All in ms; requests in flight are own bookings, peers' vectors and foreign load.
+    All in ms. Requests in flight are own bookings, peers' vectors and foreign load; those beyond
+    `seats` queue. `slowdown_per_request_ms` is no wait: it is what each request in flight adds to
+    the whole time of another one, because they share the engine's steps.
     """
 
     base_ms: float
     per_request_ms: float
     per_token_ms: float
+    seats: int = 0
+    slowdown_per_request_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,66 @@
+"""What a gateway knows of an engine besides the agent's report, and what its peers do.
+
+Rules with a memory (thermal hysteresis, an engine's own recent latency) keep it in `Memory`, a
+value: whoever folds reports calls `remember` on each and hands the result to `engine_row`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from axiom_common.model.engine import EngineState, GpuState
+from axiom_common.policy.scorers.latency_health import LatencyMemory
+from axiom_common.policy.scorers.thermal_safety import ThermalMemory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleLimits:
+    """The thresholds of the rules that look at one engine."""
+
+    stale_ms: float = 1000.0
+    thermal_critical_c: float = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What must outlive one report of an engine."""
+
+    thermal: ThermalMemory = field(default_factory=ThermalMemory)
+    latency: LatencyMemory = field(default_factory=LatencyMemory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything about one engine that its own report does not say. None: not known.
+
+    `heard_age_ms` counts from the arrival of the last report (None: never heard). `probe_ok` is
+    this gateway's own /health probe, made while the agent is silent. `gpu` are the engine's GPUs.
+    `own_*` are means over this gateway's latest streams.
+    """
+
+    heard_age_ms: float | None = 0.0
+    agent_dead: bool = False
+    probe_ok: bool | None = None
+    breaker_open: bool = False
+    gpu: tuple[GpuState, ...] = ()
+    own_ttft_ms: float | None = None
+    own_tpot_ms: float | None = None
+    cordoned: bool = False
+    memory: Memory = field(default_factory=Memory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that the filters of one engine may look at. `thermal` counts the latest reading."""
+
+    state: EngineState
+    evidence: Evidence
+    thermal: ThermalMemory
+    limits: RuleLimits
+
+
+def remember(
+    memory: Memory, state: EngineState, gpu: tuple[GpuState, ...], now_ms: float
+) -> Memory:
+    """The memory after one more report."""
+    return Memory(thermal=memory.thermal.after(gpu, now_ms), latency=memory.latency.after(state))

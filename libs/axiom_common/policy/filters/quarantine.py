@@ -1,0 +1,13 @@
+"""quarantined: loading the adapter would take a slot that has requests in flight.
+
+Only for adapters that the engine does not hold: what it holds, it serves.
+"""
+
+from __future__ import annotations
+
+from axiom_common.policy.view import Bools, Prospect
+
+
+def quarantined(prospect: Prospect) -> Bools:
+    """True where the affinity is negative."""
+    return prospect.affinity < 0.0

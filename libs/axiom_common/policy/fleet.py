@@ -1,0 +1,286 @@
+"""The fleet: every engine that a gateway knows, its own requests on them, and its decisions.
+
+The shell over the kernel. Rows and bookings become columns when they change; a query becomes an
+`Ask`, and the kernel's `Choice` a `Decision`. One writer: an event loop, or a simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from axiom_common.model.adapter import Residency
+from axiom_common.model.decision import Candidate, Decision, LoadKind, Query, Refused
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId
+from axiom_common.policy import kernel
+from axiom_common.policy.columns import EngineRow, Profile
+from axiom_common.policy.holder_index import HolderIndex
+from axiom_common.policy.load_times import assumed_size_bytes
+from axiom_common.policy.occupancy import holding, slot
+from axiom_common.policy.rendezvous import stable_hash
+from axiom_common.policy.row_writer import vacate, write_in_flight, write_rules
+from axiom_common.policy.scorers.adapter_affinity import Held
+from axiom_common.policy.view import (
+    REASONS,
+    ROLE_CODE,
+    Ask,
+    Rows,
+    first_rows,
+    resized,
+    vacant_view,
+)
+from axiom_common.state.bookings import Bookings
+from axiom_common.state.spread import Spread
+
+ROWS_MIN = 16
+SHOWN_MAX = 3
+"""The winner and two runners-up."""
+
+_LOAD_KIND = {
+    Held.RESIDENT: LoadKind.NONE,
+    Held.LOADING: LoadKind.JOIN,
+    Held.HOST: LoadKind.FROM_HOST,
+    Held.NOT: LoadKind.COLD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """An engine with a row: where it stands, what the rules wrote, what it holds by name."""
+
+    at: int
+    row: EngineRow
+    residents: Mapping[EngineAdapter, Residency]
+
+
+class Fleet:
+    """All engines, as columns; `choose` asks, `decide` asks and books."""
+
+    def __init__(self, profiles: Mapping[str, Profile]) -> None:
+        self._profiles = dict(profiles)
+        self._members: dict[EngineId, _Member] = {}
+        self._engine_at: list[EngineId] = []
+        self._vacant: list[int] = []
+        self._columns = vacant_view(ROWS_MIN)
+        self._view = first_rows(self._columns, 0)
+        self._holders = HolderIndex()
+        self._failed: dict[EngineAdapter, set[int]] = {}
+        self._bookings = Bookings()
+        self._peers: dict[EngineId, dict[EngineAdapter, int]] = {}
+        self._spread = Spread()
+        self._turns: dict[int, int] = {}
+
+    def set_row(self, row: EngineRow) -> None:
+        """Add an engine or replace what the rules said of it. Its bookings stay."""
+        before = self._members.get(row.engine)
+        at = before.at if before is not None else self._take_row(row.engine)
+        residents = {resident.adapter: resident for resident in row.residents}
+        self._members[row.engine] = member = _Member(at, row, residents)
+        write_rules(self._columns, at, row)
+        self._write_in_flight(row.engine)
+        changed = dict.fromkeys(residents)
+        if before is not None:
+            changed.update(dict.fromkeys(before.residents))
+            self._unmark_failures(before)
+        for adapter in changed:
+            self._index(member, adapter)
+        for name in row.failures:
+            self._failed.setdefault(EngineAdapter(name), set()).add(at)
+
+    def remove(self, engine: EngineId) -> None:
+        """The engine is gone: its bookings and its peers' loads are forgotten, its row is free."""
+        member = self._members.pop(engine, None)
+        if member is None:
+            return
+        booked = self._bookings.on(engine).adapters
+        for adapter in {**member.residents, **booked, **self._peers.get(engine, {})}:
+            self._holders.set(adapter, member.at, None)
+        self._unmark_failures(member)
+        self._bookings.forget(engine)
+        self._peers.pop(engine, None)
+        vacate(self._columns, member.at)
+        self._vacant.append(member.at)
+
+    def set_peer_load(self, engine: EngineId, counts: Mapping[EngineAdapter, int]) -> None:
+        """Replace what others have in flight on an engine: peers' vectors and foreign load.
+
+        Counts of 0 or less are dropped. An engine that has no row is ignored.
+        """
+        member = self._members.get(engine)
+        if member is None:
+            return
+        before = self._peers.pop(engine, {})
+        now = {adapter: count for adapter, count in counts.items() if count > 0}
+        if now:
+            self._peers[engine] = now
+        self._write_in_flight(engine)
+        for adapter in before.keys() ^ now.keys():
+            self._index(member, adapter)
+
+    def choose(self, query: Query, profile: str, now_ms: float) -> Decision:
+        """Decide without booking. Pure: the same state and arguments give the same decision."""
+        return self._decision(self._choose(query, profile, now_ms))
+
+    def decide(self, query: Query, profile: str, now_ms: float) -> Decision:
+        """Decide and book the winner's load at once, so that the next decision sees it."""
+        choice = self._choose(query, profile, now_ms)
+        decision = self._decision(choice)
+        if decision.winner is None:
+            return decision
+        at = int(choice.ranked[0])
+        engine = decision.winner.engine
+        load_ms = float(choice.prospect.load_ms[at])
+        self._turns[choice.prospect.ask.base_model] = int(self._columns.identity[at])
+        loads = decision.load in (LoadKind.FROM_HOST, LoadKind.COLD)
+        if loads:
+            self._spread.clear(query.adapter)
+        elif query.adapter != BASE:
+            self._spread.pay(query.adapter, float(choice.prospect.wait_ms[at]), now_ms)
+        booking = self._bookings.book(
+            engine,
+            query.adapter,
+            tokens=query.prompt_tokens,
+            ready_at_ms=now_ms + load_ms if loads else None,
+        )
+        self._books_changed(engine, query.adapter)
+        return replace(decision, booking=booking)
+
+    def first_token(self, booking: int) -> None:
+        """The request streams: its uncached tokens and its load leave the books."""
+        changed = self._bookings.first_token(booking)
+        if changed is not None:
+            self._books_changed(*changed)
+
+    def release(self, booking: int) -> None:
+        """The request ended, however. Releasing twice, or after `remove`, does nothing."""
+        changed = self._bookings.release(booking)
+        if changed is not None:
+            self._books_changed(*changed)
+
+    def in_flight(self) -> Mapping[tuple[EngineId, EngineAdapter], int]:
+        """This gateway's own vector: requests by engine and adapter, without zeros."""
+        return self._bookings.in_flight()
+
+    def explain(self, query: Query, profile: str, now_ms: float) -> tuple[Candidate | Refused, ...]:
+        """What `choose` would see of every engine now, by engine id."""
+        choice = self._choose(query, profile, now_ms)
+        seen: list[Candidate | Refused] = list(
+            self._candidates(choice, np.flatnonzero(choice.refusals == 0))
+        )
+        seen.extend(
+            Refused(engine=self._engine_at[at], reason=REASONS[choice.refusals[at] - 1])
+            for at in np.flatnonzero(choice.refusals > 0)
+        )
+        return tuple(sorted(seen, key=lambda one: one.engine))
+
+    def _choose(self, query: Query, profile: str, now_ms: float) -> kernel.Choice:
+        adapter = query.adapter
+        base_model = stable_hash(query.base_model)
+        excluded = [self._members[e].at for e in query.excluded if e in self._members]
+        ask = Ask(
+            base_model=base_model,
+            role=ROLE_CODE[query.role],
+            rank=query.rank,
+            size_bytes=query.size_bytes or assumed_size_bytes(query.rank),
+            prompt_tokens=query.prompt_tokens,
+            affinity_hash=query.affinity_hash,
+            request_hash=query.request_hash,
+            now_ms=now_ms,
+            profile=self._profiles[profile],
+            holders=None if adapter == BASE else self._holders.holders(adapter),
+            failed=_rows(self._failed.get(adapter, ())),
+            excluded=_rows(excluded),
+            waited_ms=self._spread.waited_ms(adapter, now_ms),
+            turn=self._turns.get(base_model, 0),
+        )
+        return kernel.choose(self._view, ask)
+
+    def _decision(self, choice: kernel.Choice) -> Decision:
+        shown = list(self._candidates(choice, choice.ranked[:SHOWN_MAX]))
+        counts = np.bincount(choice.refusals[choice.refusals > 0])
+        refusals = {REASONS[code - 1]: int(counts[code]) for code in np.flatnonzero(counts)}
+        profile = choice.prospect.ask.profile.name
+        if not shown:
+            return Decision(profile=profile, winner=None, refusals=refusals)
+        at = choice.ranked[0]
+        return Decision(
+            profile=profile,
+            winner=shown[0],
+            runners_up=tuple(shown[1:]),
+            load=_LOAD_KIND[Held(choice.prospect.held[at])],
+            refusals=refusals,
+            stale=bool(self._view.stale[at] or self._view.unheard[at]),
+        )
+
+    def _candidates(self, choice: kernel.Choice, rows: Rows) -> list[Candidate]:
+        prospect = choice.prospect
+        scores = {name: s.tolist() for name, s in kernel.scores(prospect, rows).items()}
+        worst_us = int(prospect.cost_us[choice.refusals == 0].max(initial=0)) or 1
+        costs_us = prospect.cost_us[rows].tolist()
+        terms_ms = prospect.terms_ms[:, rows].T.tolist()
+        tiers = choice.tier[rows].tolist()
+        return [
+            Candidate(
+                engine=self._engine_at[at],
+                tier=tiers[i],
+                cost_ms=costs_us[i] / 1000.0,
+                composite=1.0 - costs_us[i] / worst_us,
+                terms_ms=tuple(terms_ms[i]),
+                scores={name: values[i] for name, values in scores.items()},
+            )
+            for i, at in enumerate(rows.tolist())
+        ]
+
+    def _books_changed(self, engine: EngineId, adapter: EngineAdapter) -> None:
+        self._write_in_flight(engine)
+        self._index(self._members[engine], adapter)
+
+    def _write_in_flight(self, engine: EngineId) -> None:
+        member = self._members[engine]
+        books = self._bookings.on(engine)
+        peers = self._peers.get(engine, {})
+        write_in_flight(
+            self._columns,
+            member.at,
+            in_flight=books.requests + sum(peers.values()),
+            queued_tokens=books.tokens,
+            loads_done_at_ms=books.loads_done_at_ms,
+            slot=slot(member.row.hbm_slots, member.residents, {**peers, **books.adapters}.keys()),
+        )
+
+    def _index(self, member: _Member, adapter: EngineAdapter) -> None:
+        """Write how the engine holds the adapter, or that it does not."""
+        if adapter == BASE:
+            return
+        engine = member.row.engine
+        held = holding(
+            member.residents.get(adapter),
+            self._bookings.on(engine).adapters.get(adapter),
+            at_peers=adapter in self._peers.get(engine, {}),
+        )
+        self._holders.set(adapter, member.at, held)
+
+    def _take_row(self, engine: EngineId) -> int:
+        if self._vacant:
+            at = self._vacant.pop()
+            self._engine_at[at] = engine
+            return at
+        at = len(self._engine_at)
+        self._engine_at.append(engine)
+        if at == len(self._columns.identity):
+            self._columns = resized(self._columns, 2 * at)
+        self._view = first_rows(self._columns, at + 1)
+        return at
+
+    def _unmark_failures(self, member: _Member) -> None:
+        for name in member.row.failures:
+            rows = self._failed[EngineAdapter(name)]
+            rows.discard(member.at)
+            if not rows:
+                del self._failed[EngineAdapter(name)]
+
+
+def _rows(rows: list[int] | set[int] | tuple[int, ...]) -> Rows:
+    return np.fromiter(rows, np.intp, len(rows))

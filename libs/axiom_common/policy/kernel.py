@@ -1,0 +1,213 @@
+"""The arithmetic of a decision: predict, filter, pick. Pure numpy over the fleet's columns.
+
+A compiled kernel must make the same choice bit for bit. So: f64 throughout, terms added in the
+order of `Term`, no fused multiply-add, costs rounded to 1 us before they are compared.
+
+    hard filters -> probe of unheard engines -> soft filter (stale) -> two tiers -> picker
+
+First tier: engines that need no eviction (affinity above 0). Second tier, the last resort: affinity
+exactly 0.0. It opens when the first is empty, or when its best wait exceeds the load that an
+engine of the second would cost and waiting has cost this adapter as much already (ski rental).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from axiom_common.model.decision import Term
+from axiom_common.model.reason import Reason
+from axiom_common.policy import load_times
+from axiom_common.policy.registry import (
+    ADAPTER_FILTERS,
+    LOAD_FILTERS,
+    PICKERS,
+    REQUEST_FILTERS,
+    SCORERS,
+)
+from axiom_common.policy.scorers.adapter_affinity import (
+    RESIDENT,
+    SAFE_EVICTION,
+    Held,
+    adapter_affinity,
+)
+from axiom_common.policy.scorers.prefix_match import prefix_match
+from axiom_common.policy.scorers.queue_pressure import predicted_wait_ms, queue_pressure
+from axiom_common.policy.view import (
+    REASON_CODE,
+    VACANT,
+    Ask,
+    Bools,
+    Codes,
+    FleetView,
+    Floats,
+    Holders,
+    Ints,
+    Prospect,
+    Rows,
+)
+
+PROBE_ONE_IN = 20
+"""The share of a base model's requests that tries an engine which was never heard from."""
+
+STALL_SHARE = 0.3
+"""How much a load's stall of each running stream counts against the loader's own wait.
+
+A stalled stream loses less than a request that has not started: it has tokens to show already.
+"""
+
+VACANT_CODE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The outcome on rows. `ranked` are those that could win, best first; empty: nobody can.
+
+    `refusals` holds a reason's code for each row, 0 for candidates, VACANT_CODE for vacant rows.
+    `tier` is 1 or 2 for candidates.
+    """
+
+    prospect: Prospect
+    refusals: Codes
+    tier: Codes
+    ranked: Rows
+
+
+def choose(view: FleetView, ask: Ask) -> Choice:
+    """Decide on a frozen view. Pure."""
+    prospect = predict(view, ask)
+    refusals = refuse(prospect)
+    candidates = refusals == 0
+    if ask.holders is None or not ask.profile.quarantine:
+        tier = candidates.astype(np.int8)
+    else:
+        tier = np.where(prospect.affinity > SAFE_EVICTION, 1, 2).astype(np.int8)
+        tier[~candidates] = 0
+    rows = np.flatnonzero(_contenders(prospect, tier))
+    return Choice(
+        prospect=prospect,
+        refusals=refusals,
+        tier=tier,
+        ranked=PICKERS[ask.profile.picker](prospect, rows),
+    )
+
+
+def predict(view: FleetView, ask: Ask) -> Prospect:
+    """Everything that filters and pickers look at, for every row."""
+    wait_ms = predicted_wait_ms(view)
+    if ask.holders is None:
+        held = np.full(len(wait_ms), Held.RESIDENT, np.int8)
+        affinity, load_ms, stall_ms = np.full(len(wait_ms), RESIDENT), _none(view), _none(view)
+    else:
+        held, remaining_ms = _spread_out(ask.holders, len(wait_ms), ask.now_ms)
+        transfer_ms = load_times.transfer_ms(view, ask.size_bytes)
+        h2d_ms = load_times.queue_ms(view, ask.now_ms) + transfer_ms
+        cold_ms = load_times.fetch_ms(view, ask.size_bytes) + h2d_ms
+        affinity = adapter_affinity(
+            held, view.slot, remaining_ms=remaining_ms, h2d_ms=h2d_ms, cold_ms=cold_ms
+        )
+        load_ms = load_times.load_ms(
+            held, remaining_ms=remaining_ms, h2d_ms=h2d_ms, cold_ms=cold_ms
+        )
+        stall_ms = np.where(held < Held.LOADING, transfer_ms * STALL_SHARE * view.in_flight, 0.0)
+    terms_ms = np.stack(
+        (
+            wait_ms + view.slowdown_per_request_ms * view.in_flight,
+            ask.prompt_tokens * view.prefill_ms_per_token,
+            load_ms + stall_ms,
+            view.kv_ms,
+            view.thermal_ms,
+            view.latency_ms,
+        )
+    )
+    return Prospect(
+        view=view,
+        ask=ask,
+        held=held,
+        affinity=affinity,
+        wait_ms=wait_ms,
+        load_ms=load_ms,
+        terms_ms=terms_ms,
+        cost_us=_cost_us(terms_ms, ask),
+    )
+
+
+def refuse(prospect: Prospect) -> Codes:
+    """The code of the first reason against each row, as `Choice.refusals`."""
+    view, ask = prospect.view, prospect.ask
+    refusals = np.zeros(len(view.identity), np.int8)
+    # Last filter first: the earlier one overwrites, so it names the reason.
+    for reason, refuses in reversed(LOAD_FILTERS.items()):
+        np.putmask(refusals, refuses(prospect), REASON_CODE[reason])
+    if ask.holders is not None:
+        for reason, refuses in reversed(ADAPTER_FILTERS.items()):
+            if reason is not Reason.QUARANTINED or ask.profile.quarantine:
+                np.putmask(refusals, refuses(prospect), REASON_CODE[reason])
+    np.putmask(refusals, view.refusal != 0, view.refusal)
+    for reason, refuses in reversed(REQUEST_FILTERS.items()):
+        np.putmask(refusals, refuses(prospect), REASON_CODE[reason])
+    np.putmask(refusals, view.base_model == VACANT, VACANT_CODE)
+    return refusals
+
+
+def scores(prospect: Prospect, rows: Rows) -> dict[str, Floats]:
+    """Every scorer's value on `rows`."""
+    view = prospect.view
+    columns = {
+        Term.WAIT: queue_pressure(prospect.wait_ms, prospect.ask.profile.wait_cap_ms),
+        Term.PREFILL: prefix_match(view),
+        Term.ADAPTER_LOAD: prospect.affinity,
+        Term.KV: view.kv_headroom,
+        Term.THERMAL: view.thermal_safety,
+        Term.LATENCY: view.latency_health,
+    }
+    return {SCORERS[term]: column[rows] for term, column in columns.items()}
+
+
+def _contenders(prospect: Prospect, tier: Codes) -> Bools:
+    """The candidates that the picker may take, after the soft rules and the tiers."""
+    view, ask = prospect.view, prospect.ask
+    left = tier > 0
+    unheard = left & view.unheard
+    probes = ask.request_hash % PROBE_ONE_IN == 0
+    left = _unless_empty(unheard if probes else left & ~view.unheard, left)
+    left = _unless_empty(left & ~view.stale, left)
+    first = left & (tier == 1)
+    second = left & (tier == 2)
+    return left if _second_tier_opens(prospect, first, second) else first
+
+
+def _unless_empty(preferred: Bools, otherwise: Bools) -> Bools:
+    return preferred if preferred.any() else otherwise
+
+
+def _second_tier_opens(prospect: Prospect, first: Bools, second: Bools) -> bool:
+    if not second.any():
+        return False
+    if not first.any():
+        return True
+    load_ms = prospect.load_ms[second].min()
+    waits = prospect.wait_ms[first].min() > load_ms
+    return bool(waits and prospect.ask.waited_ms >= load_ms)
+
+
+def _cost_us(terms_ms: Floats, ask: Ask) -> Ints:
+    weights = ask.profile.weights
+    cost_ms = np.zeros(terms_ms.shape[1])
+    for term, term_ms in zip(Term, terms_ms, strict=True):
+        cost_ms = cost_ms + weights[term] * term_ms
+    return np.rint(cost_ms * 1000.0).astype(np.int64)
+
+
+def _spread_out(holders: Holders, rows: int, now_ms: float) -> tuple[Codes, Floats]:
+    """The holders as columns: `Held` and the rest of a load, for every row."""
+    held = np.zeros(rows, np.int8)
+    held[holders.rows] = holders.held
+    remaining_ms = np.zeros(rows)
+    remaining_ms[holders.rows] = np.maximum(holders.remaining_ms, holders.ready_at_ms - now_ms)
+    return held, remaining_ms
+
+
+def _none(view: FleetView) -> Floats:
+    return np.zeros(len(view.identity))

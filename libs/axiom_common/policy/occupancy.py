@@ -1,0 +1,89 @@
+"""HBM slots of one engine: who has one, who is about to take one, and what a load would get.
+
+Derived from the engine's report and from the requests in flight, so nothing is counted twice: a
+booked adapter that the report does not list claims a slot; once it is listed, it is its tenant. Two
+requests for the same adapter claim one slot, because the second joins the first one's load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from axiom_common.model.adapter import AdapterState, Residency
+from axiom_common.model.ids import BASE, EngineAdapter
+from axiom_common.policy.scorers.adapter_affinity import Held, Slot
+from axiom_common.state.bookings import AdapterBooks
+
+HELD_BY_STATE = {
+    AdapterState.RESIDENT: Held.RESIDENT,
+    AdapterState.FETCHING: Held.LOADING,
+    AdapterState.LOADING: Held.LOADING,
+    AdapterState.HOST: Held.HOST,
+}
+"""Other states are on their way out, or failed: a new request would have to load it again."""
+
+_TENANTS = frozenset(
+    {
+        AdapterState.RESIDENT,
+        AdapterState.FETCHING,
+        AdapterState.LOADING,
+        AdapterState.DRAINING,
+        AdapterState.UNLOADING,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How an engine holds one adapter; the rest of a load is the larger of the two times."""
+
+    held: Held
+    remaining_ms: float = 0.0
+    ready_at_ms: float = float("-inf")
+
+
+def slot(
+    hbm_slots: int,
+    residents: Mapping[EngineAdapter, Residency],
+    in_flight: Collection[EngineAdapter],
+) -> Slot:
+    """What a load of another adapter would get.
+
+    `in_flight` are the adapters that gateways have requests of there. A tenant is busy when they or
+    the engine say so.
+    """
+    tenants = [r for r in residents.values() if r.state in _TENANTS]
+    claims = sum(
+        adapter != BASE and (adapter not in residents or residents[adapter].state not in _TENANTS)
+        for adapter in in_flight
+    )
+    free = hbm_slots - len(tenants) - claims
+    if free > 0:
+        return Slot.FREE
+    idle = sum(
+        r.state is AdapterState.RESIDENT and not r.in_flight and r.adapter not in in_flight
+        for r in tenants
+    )
+    return Slot.IDLE_VICTIM if free + idle > 0 else Slot.BUSY
+
+
+def holding(
+    reported: Residency | None, booked: AdapterBooks | None, *, at_peers: bool
+) -> Holding | None:
+    """How the engine holds an adapter, by its report and by what is in flight; None: not at all.
+
+    `booked` are this gateway's requests there; `at_peers`: other gateways have some. Either way the
+    adapter's load is under way or done. A peer's load counts as done: its rest is not known, and
+    the peer's first requests bear it.
+    """
+    held = HELD_BY_STATE.get(reported.state, Held.NOT) if reported is not None else Held.NOT
+    if held is Held.RESIDENT:
+        return Holding(held)
+    if reported is not None and held is Held.LOADING:
+        return Holding(held, remaining_ms=reported.remaining_ms)
+    if booked is not None:
+        return Holding(Held.LOADING, ready_at_ms=booked.ready_at_ms)
+    if at_peers:
+        return Holding(Held.LOADING)
+    return Holding(held) if held is Held.HOST else None

@@ -1,0 +1,77 @@
+"""The complete lists: every filter, scorer and picker, under the names that people see.
+
+Where several filters refuse an engine, the first in the list names the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from axiom_common.model.decision import Term
+from axiom_common.model.reason import Reason
+from axiom_common.policy.evidence import Facts
+from axiom_common.policy.filters.base_model import base_mismatch
+from axiom_common.policy.filters.breaker import breaker_open
+from axiom_common.policy.filters.draining import draining
+from axiom_common.policy.filters.engine_failed import engine_failed
+from axiom_common.policy.filters.load_failed import load_failed
+from axiom_common.policy.filters.lora_capability import lora_disabled, rank_too_large
+from axiom_common.policy.filters.quarantine import quarantined
+from axiom_common.policy.filters.readiness import not_ready
+from axiom_common.policy.filters.role import role_mismatch
+from axiom_common.policy.filters.saturation import saturated
+from axiom_common.policy.filters.thermal_critical import thermal_critical
+from axiom_common.policy.pickers.cost import least_cost
+from axiom_common.policy.pickers.least_loaded import least_loaded
+from axiom_common.policy.pickers.round_robin import round_robin
+from axiom_common.policy.view import Bools, Prospect, Rows
+
+EngineFilter = Callable[[Facts], bool]
+ProspectFilter = Callable[[Prospect], Bools]
+Picker = Callable[[Prospect, Rows], Rows]
+
+ENGINE_FILTERS: dict[Reason, EngineFilter] = {
+    Reason.NOT_READY: not_ready,
+    Reason.DRAINING: draining,
+    Reason.BREAKER_OPEN: breaker_open,
+    Reason.THERMAL_CRITICAL: thermal_critical,
+}
+"""On the engine alone, run when its state changes."""
+
+REQUEST_FILTERS: dict[Reason, ProspectFilter] = {
+    Reason.BASE_MISMATCH: base_mismatch,
+    Reason.ROLE_MISMATCH: role_mismatch,
+}
+"""On what every request asks for. They go before an engine's own refusal: an engine of another
+base model is no candidate that happens to be down."""
+
+ADAPTER_FILTERS: dict[Reason, ProspectFilter] = {
+    Reason.LORA_DISABLED: lora_disabled,
+    Reason.RANK_TOO_LARGE: rank_too_large,
+    Reason.LOAD_FAILED: load_failed,
+    Reason.QUARANTINED: quarantined,
+}
+"""For requests with an adapter only."""
+
+LOAD_FILTERS: dict[Reason, ProspectFilter] = {
+    Reason.ENGINE_FAILED: engine_failed,
+    Reason.SATURATED: saturated,
+}
+"""On how the engine copes with the present load and with this request."""
+
+SCORERS: dict[Term, str] = {
+    Term.WAIT: "queue-pressure",
+    Term.PREFILL: "prefix-match",
+    Term.ADAPTER_LOAD: "adapter-affinity",
+    Term.KV: "kv-headroom",
+    Term.THERMAL: "thermal-safety",
+    Term.LATENCY: "latency-health",
+}
+"""The scorer that shows what each cost term is about; one weight serves both."""
+
+PICKERS: dict[str, Picker] = {
+    "cost": least_cost,
+    "least-loaded": least_loaded,
+    "round-robin": round_robin,
+}
+"""Their order of the candidates, best first."""

@@ -1,0 +1,130 @@
+"""From what is known of one engine to its row: the rules, run when something changed.
+
+The wait model follows continuous batching. Up to `seats` requests run together and wait only for
+the step under way and for the prefill tokens ahead of them; each of them slows the others' steps.
+Beyond the seats they queue and leave it at the engine's drain rate, service time / seats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from axiom_common.model.adapter import Residency
+from axiom_common.model.engine import EngineState
+from axiom_common.model.reason import Reason
+from axiom_common.policy.batching import LOAD_FACTOR, load_slowdown, unloaded_tpot_ms
+from axiom_common.policy.cohort import Cohort
+from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.evidence import Evidence, Facts, RuleLimits
+from axiom_common.policy.filters.staleness import stale, unheard
+from axiom_common.policy.registry import ENGINE_FILTERS
+from axiom_common.policy.scorers.kv_headroom import HARD_LIMIT, kv_headroom, kv_slowdown
+from axiom_common.policy.scorers.latency_health import latency_health, latency_slowdown
+from axiom_common.policy.scorers.thermal_safety import thermal_safety
+
+OUTPUT_TOKENS = 200
+"""Tokens that a request is expected to generate: about the mean of public chat traces (211)."""
+
+TPOT_MS = 12.0
+PREFILL_MS_PER_TOKEN = 0.15
+"""An 8B model on one H100, for as long as neither the engine nor its peers have a sample."""
+
+
+def engine_row(
+    state: EngineState,
+    evidence: Evidence,
+    cohort: Cohort,
+    now_ms: float,
+    limits: RuleLimits = RuleLimits(),  # noqa: B008 - frozen
+) -> EngineRow:
+    """The row of one engine at `now_ms`. Pure; see `EngineRow` for units.
+
+    `evidence.memory` holds the reports before this one; the GPU reading in `evidence` is applied
+    at `now_ms`, so that a throttle counts as soon as it has stood long enough.
+    """
+    thermal = evidence.memory.thermal.after(evidence.gpu, now_ms)
+    facts = Facts(state=state, evidence=evidence, thermal=thermal, limits=limits)
+    tpot_ms = _first_known(
+        unloaded_tpot_ms(state, state.tpot_ms), cohort.unloaded_tpot_ms, default=TPOT_MS
+    )
+    prefill_ms = _first_known(
+        state.prefill_ms_per_token, cohort.prefill_ms_per_token, default=PREFILL_MS_PER_TOKEN
+    )
+    latency = latency_slowdown(
+        ttft_ms=(state.ttft_ms, evidence.own_ttft_ms),
+        tpot_ms=(
+            unloaded_tpot_ms(state, state.tpot_ms),
+            unloaded_tpot_ms(state, evidence.own_tpot_ms),
+        ),
+        memory=evidence.memory.latency,
+        peers=cohort,
+    )
+    age_ms = evidence.heard_age_ms or 0.0
+    return EngineRow(
+        engine=state.engine,
+        base_model=state.base_model,
+        role=state.role,
+        refusal=_refusal(facts),
+        stale=stale(facts),
+        unheard=unheard(facts),
+        max_lora_rank=state.limits.max_lora_rank if state.limits.hbm_slots else 0,
+        hbm_slots=state.limits.hbm_slots,
+        link=state.link,
+        load_queue_ms=max(0.0, state.load_queue_ms - age_ms),
+        wait=_wait(state, tpot_ms, prefill_ms),
+        prefill_ms_per_token=prefill_ms,
+        service_ms=OUTPUT_TOKENS * tpot_ms * _slowdown_of(state),
+        kv_slowdown=kv_slowdown(state.kv_usage),
+        thermal_slowdown=thermal.counted,
+        latency_slowdown=latency,
+        kv_headroom=kv_headroom(state.kv_usage),
+        thermal_safety=thermal_safety(thermal),
+        latency_health=latency_health(latency),
+        residents=tuple(_aged(resident, age_ms) for resident in state.residents),
+        failures=frozenset(f.adapter for f in state.failures if f.retry_in_ms > age_ms),
+    )
+
+
+def _refusal(facts: Facts) -> Reason | None:
+    return next((reason for reason, refuses in ENGINE_FILTERS.items() if refuses(facts)), None)
+
+
+def _wait(state: EngineState, tpot_ms: float, prefill_ms: float) -> WaitColumn:
+    """The wait column from the TPOT of the unloaded engine and the prefill time of a token."""
+    limits = state.limits
+    seats = max(1, state.running if _kv_is_full(state) else limits.max_num_seqs)
+    full_batch_ms = OUTPUT_TOKENS * tpot_ms * load_slowdown(seats, limits.max_num_seqs)
+    return WaitColumn(
+        base_ms=0.5 * tpot_ms * _slowdown_of(state),
+        per_request_ms=full_batch_ms / seats,
+        per_token_ms=prefill_ms,
+        seats=seats,
+        slowdown_per_request_ms=(
+            OUTPUT_TOKENS * tpot_ms * (LOAD_FACTOR - 1.0) / limits.max_num_seqs
+        ),
+    )
+
+
+def _kv_is_full(state: EngineState) -> bool:
+    """True when requests wait for KV blocks: then no more run together than do now.
+
+    A request that waits while KV is free only waits for the next step. Deferred requests wait for
+    an adapter's slot, and others pass them.
+    """
+    full = state.kv_usage is not None and state.kv_usage >= HARD_LIMIT
+    return full and state.waiting > state.deferred
+
+
+def _slowdown_of(state: EngineState) -> float:
+    return load_slowdown(state.running, state.limits.max_num_seqs)
+
+
+def _aged(resident: Residency, age_ms: float) -> Residency:
+    """A load that was under way goes on while no news comes."""
+    if resident.remaining_ms <= 0.0:
+        return resident
+    return replace(resident, remaining_ms=max(0.0, resident.remaining_ms - age_ms))
+
+
+def _first_known(*samples: float | None, default: float) -> float:
+    return next((sample for sample in samples if sample is not None), default)

@@ -1,0 +1,64 @@
+"""Adapter affinity: how close an adapter is to running on an engine. The heart of Axiom.
+
+    the adapter on the engine                        affinity                  meaning
+    resident in HBM                                  1.0                       run it now
+    being loaded                                     1 - remaining / cold,     join that load
+                                                     from the host score to just below 1.0
+    in host RAM; a slot is free or its tenant idle   1 - h2d / cold,           one bus transfer
+                                                     within [0.5, 0.95]
+    nowhere; a slot is free                          0.25                      harms nobody
+    nowhere; every slot taken, one tenant is idle    0.0 exactly               safe eviction
+    not resident; every slot has requests in flight  -1.0                      quarantined
+
+`h2d` and `cold` are the predicted times, queued loads included, to bring the adapter into HBM from
+host RAM and from the store. Quarantine is for this adapter only: the same engine scores 1.0 for
+what it holds. A request for the base model needs no slot and is at home everywhere: 1.0.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from axiom_common.policy.view import Codes, Floats
+
+RESIDENT = 1.0
+LOADING_MAX = 0.99
+HOST_MAX, HOST_MIN = 0.95, 0.5
+COLD_FREE_SLOT = 0.25
+SAFE_EVICTION = 0.0
+QUARANTINED = -1.0
+
+
+class Held(IntEnum):
+    """How an engine holds an adapter."""
+
+    NOT = 0
+    HOST = 1
+    LOADING = 2
+    RESIDENT = 3
+
+
+class Slot(IntEnum):
+    """What a load would get on an engine, what is booked there taken into account."""
+
+    BUSY = 0
+    IDLE_VICTIM = 1
+    FREE = 2
+
+
+def adapter_affinity(
+    held: Codes, slot: Codes, *, remaining_ms: Floats, h2d_ms: Floats, cold_ms: Floats
+) -> Floats:
+    """The score of each engine in [-1, 1]. `held` are `Held`, `slot` are `Slot`; times in ms.
+
+    Each line overrules those above it.
+    """
+    host = np.minimum(np.maximum(1.0 - h2d_ms / cold_ms, HOST_MIN), HOST_MAX)
+    loading = np.minimum(np.maximum(1.0 - remaining_ms / cold_ms, host), LOADING_MAX)
+    score = np.where(slot == Slot.FREE, COLD_FREE_SLOT, SAFE_EVICTION)
+    score = np.where(held == Held.HOST, host, score)
+    score = np.where(slot == Slot.BUSY, QUARANTINED, score)
+    score = np.where(held == Held.LOADING, loading, score)
+    return np.where(held == Held.RESIDENT, RESIDENT, score)

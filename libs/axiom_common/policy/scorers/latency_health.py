@@ -1,0 +1,77 @@
+"""Latency health: is the engine slower now than it was, or than its peers are at the same load?
+
+Catches a micro-stall before the queue shows it. The engine's mean and this gateway's own streams
+are both evidence; the worse one counts. It is compared with the engine's own recent median and, if
+there are at least `PEERS_MIN` engines, with the median of its peers. TPOT is compared as that of an
+unloaded engine; TTFT depends on prompts and swings more, so it gets more tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from axiom_common.model.engine import EngineState
+from axiom_common.policy.batching import unloaded_tpot_ms
+from axiom_common.policy.cohort import Cohort, median
+
+TPOT_TOLERANCE = 1.5
+TTFT_TOLERANCE = 3.0
+SLOWDOWN_MAX = 10.0
+PEERS_MIN = 3
+SAMPLES_MIN = 4
+SAMPLES_MAX = 40
+"""Ten seconds of beats: longer than a stall, shorter than a change of traffic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyMemory:
+    """The engine's latest means, oldest first; TPOT as that of an unloaded engine."""
+
+    ttft_ms: tuple[float, ...] = ()
+    tpot_ms: tuple[float, ...] = ()
+
+    def after(self, state: EngineState) -> LatencyMemory:
+        """The memory after one more report; what the engine does not say adds nothing."""
+        return LatencyMemory(
+            ttft_ms=_appended(self.ttft_ms, state.ttft_ms),
+            tpot_ms=_appended(self.tpot_ms, unloaded_tpot_ms(state, state.tpot_ms)),
+        )
+
+
+def latency_slowdown(
+    *,
+    ttft_ms: Iterable[float | None],
+    tpot_ms: Iterable[float | None],
+    memory: LatencyMemory,
+    peers: Cohort,
+) -> float:
+    """How many times slower than tolerated, in [1, SLOWDOWN_MAX]; continuous, so it can't flap.
+
+    `ttft_ms` and `tpot_ms` hold one value per witness (engine, own streams).
+    """
+    known = peers.engines >= PEERS_MIN
+    ttft_ratio = _ratio(ttft_ms, _usual(memory.ttft_ms), peers.ttft_ms if known else None)
+    tpot_ratio = _ratio(tpot_ms, _usual(memory.tpot_ms), peers.unloaded_tpot_ms if known else None)
+    slowdown = max(1.0, ttft_ratio / TTFT_TOLERANCE, tpot_ratio / TPOT_TOLERANCE)
+    return min(slowdown, SLOWDOWN_MAX)
+
+
+def latency_health(slowdown: float) -> float:
+    """The score in (0, 1]: the share of the normal speed that is left."""
+    return 1.0 / slowdown
+
+
+def _appended(samples: tuple[float, ...], sample: float | None) -> tuple[float, ...]:
+    return samples if sample is None else (*samples, sample)[-SAMPLES_MAX:]
+
+
+def _usual(samples: tuple[float, ...]) -> float | None:
+    return median(samples) if len(samples) >= SAMPLES_MIN else None
+
+
+def _ratio(now: Iterable[float | None], *usual: float | None) -> float:
+    worst = max((sample for sample in now if sample is not None), default=None)
+    if worst is None:
+        return 1.0
+    return max((worst / sample for sample in usual if sample), default=1.0)
