@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from axiom_common.errors import WireError
-from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.model.ids import GatewayId, NodeId, RegionId
 
 DESIRED_BUCKET = "axiom_desired"
 """Desired state: adapters, base models, tenants, profiles. JSON values."""
@@ -25,6 +25,11 @@ def lease_bucket(region: RegionId) -> str:
 def incarnation_bucket(region: RegionId) -> str:
     """Incarnations of a region: the revision that a put returns is the incarnation."""
     return f"axiom_incarnation_{region}"
+
+
+def gateway_incarnation_key(gateway: GatewayId) -> str:
+    """Key of a gateway in the incarnation bucket; a node's key holds no dot, so they differ."""
+    return f"gateway.{gateway}"
 
 
 SCHEDULER_LEASE = "scheduler"
@@ -53,6 +58,12 @@ def tenant_key(name: str) -> str:
 def plan_key(region: RegionId, node: NodeId) -> str:
     """Plan of one node."""
     return f"{region}.{node}"
+
+
+def planned_node(region: RegionId, key: str) -> NodeId | None:
+    """The node whose plan lies under `key`; None for a key of another region."""
+    its_region, _, node = key.partition(".")
+    return NodeId(node) if its_region == region else None
 
 
 def shadow_record(region: RegionId, node: NodeId) -> str:

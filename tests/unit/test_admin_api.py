@@ -1,0 +1,364 @@
+"""The admin API in process, on the registry in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+from axiom_gateway.admin import RETRY_AFTER_S, AdminView, SeenNode, SeenRegion, admin_app
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from tests.owner import task_owner
+
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import ConflictError
+from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
+from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, NodeState, PlanStatus
+from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId
+from axiom_common.model.reason import Reason
+from axiom_common.runtime.desired_store import ATTEMPTS_MAX
+from axiom_common.testing.registry import FakeBucket, FakeRegistry
+from axiom_common.wire import headers, keys, rest
+
+SPEC = {"base_model": "llama-3-8b", "path": "/adapters/sql", "rank": 16}
+ENGINE = EngineState(
+    engine=EngineId("n1.a"),
+    url="http://h:1",
+    base_model="llama-3-8b",
+    served_name="llama",
+    status=EngineStatus.READY,
+    limits=EngineLimits(hbm_slots=4, host_slots=8, max_lora_rank=64),
+    running=3,
+    kv_usage=0.25,
+    residents=(
+        Residency(
+            adapter=EngineAdapter("sql~1"),
+            state=AdapterState.RESIDENT,
+            source=ResidencySource.INFERRED,
+            age_ms=20.0,
+        ),
+    ),
+)
+NODE = NodeState(
+    region=RegionId("eu"),
+    node=NodeId("n1"),
+    incarnation=4,
+    seq=9,
+    engines=(ENGINE,),
+    plan=PlanStatus(revision=3, fence=7, accepted=False, reason=Reason.LOWER_FENCE),
+)
+VIEW = AdminView(
+    regions={
+        RegionId("eu"): SeenRegion(
+            nodes=(SeenNode(state=NODE, liveness="alive", heard_age_ms=120.0),),
+            adapters=2,
+            degraded=("shadow-cache-unavailable",),
+            view_age_ms=120.0,
+        )
+    }
+)
+
+
+@dataclass
+class Api:
+    client: httpx2.AsyncClient
+    registry: FakeRegistry
+    bucket: FakeBucket
+
+    async def put(
+        self, name: str, body: Any, request_headers: dict[str, str] | None = None
+    ) -> httpx2.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body)
+        return await self.client.put(f"/adapters/{name}", content=content, headers=request_headers)
+
+
+def no_view() -> AdminView:
+    raise RuntimeError("secret of the implementation")
+
+
+@asynccontextmanager
+async def api(view: Callable[[], AdminView] = lambda: VIEW) -> AsyncIterator[Api]:
+    async with task_owner() as owner:
+        registry = FakeRegistry(owner, SystemClock())
+        bucket = await registry.bucket(keys.DESIRED_BUCKET)
+        app = Starlette(routes=[Mount("/admin/v1", admin_app(bucket, view))])
+        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://gateway/admin/v1"
+        ) as client:
+            yield Api(client, registry, bucket)
+
+
+def problem(response: httpx2.Response) -> rest.Problem:
+    """The problem in an answer; fails where the answer is none."""
+    assert response.headers["content-type"] == rest.PROBLEM_MEDIA_TYPE
+    found = rest.Problem.model_validate_json(response.content)
+    assert found.status == response.status_code
+    assert "Traceback" not in response.text
+    return found
+
+
+@pytest.mark.parametrize("name", ["sql", "acme/sql.v2", "a:b/c_d-e", "a/b/c"])
+async def test_an_adapter_is_put_got_listed_and_deleted(name: str) -> None:
+    async with api() as it:
+        created = await it.put(name, SPEC)
+        assert (created.status_code, created.headers[headers.OUTCOME]) == (201, "created")
+        defaults = {"size_bytes": 0, "tenant": "default"}
+        assert created.json() == {**SPEC, **defaults, "name": name, "revision": 1}
+        got = await it.client.get(f"/adapters/{name}")
+        assert (got.json(), got.headers["etag"]) == (created.json(), created.headers["etag"])
+        listed = await it.client.get("/adapters")
+        assert listed.json() == {"adapters": [created.json()], "next": None}
+        assert (await it.client.delete(f"/adapters/{name}")).status_code == 204
+        assert problem(await it.client.get(f"/adapters/{name}")).code == "not-found"
+        assert problem(await it.client.delete(f"/adapters/{name}")).status == 404
+
+
+async def test_what_a_get_answers_can_be_put_and_changes_nothing() -> None:
+    async with api() as it:
+        first = await it.put("sql", SPEC)
+        again = await it.put("sql", first.json())
+        assert (again.status_code, again.headers[headers.OUTCOME]) == (200, "unchanged")
+        assert (again.json(), again.headers["etag"]) == (first.json(), first.headers["etag"])
+
+
+@pytest.mark.parametrize(
+    ("change", "revision"),
+    [
+        ({"rank": 32}, 2),
+        ({"path": "/new"}, 2),
+        ({"size_bytes": 5}, 2),
+        ({"base_model": "other"}, 2),
+        ({"tenant": "acme"}, 1),
+    ],
+)
+async def test_new_weights_raise_the_revision(change: dict[str, Any], revision: int) -> None:
+    async with api() as it:
+        await it.put("sql", SPEC)
+        changed = await it.put("sql", SPEC | change)
+        assert (changed.status_code, changed.headers[headers.OUTCOME]) == (200, "updated")
+        assert changed.json()["revision"] == revision
+        assert (await it.client.get("/adapters/sql")).json() == changed.json()
+
+
+async def test_an_identity_is_never_given_twice() -> None:
+    async with api() as it:
+        await it.put("sql", SPEC)
+        await it.put("sql", SPEC | {"rank": 32})
+        await it.client.delete("/adapters/sql")
+        assert (await it.put("sql", SPEC)).json()["revision"] == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (b"", None),
+        (b"{", None),
+        (b"[]", None),
+        (b"\xff\xfe", None),
+        (b"[" * 50_000, None),
+        (SPEC | {"rnak": 3}, "rnak"),
+        (SPEC | {"rank": "16"}, "rank"),
+        (SPEC | {"rank": True}, "rank"),
+        (SPEC | {"rank": 0}, "rank"),
+        (SPEC | {"rank": 1025}, "rank"),
+        (SPEC | {"size_bytes": -1}, "size_bytes"),
+        (SPEC | {"size_bytes": 1 << 70}, "size_bytes"),
+        (SPEC | {"path": ""}, "path"),
+        (SPEC | {"path": "x" * 1025}, "path"),
+        (SPEC | {"path": "a\nb"}, "path"),
+        (SPEC | {"path": "a\ud800"}, None),
+        (SPEC | {"base_model": "a,b"}, "base_model"),
+        (SPEC | {"tenant": "a b"}, "tenant"),
+        (SPEC | {"name": "other"}, "name"),
+        ({"path": "/p", "rank": 1}, "base_model"),
+    ],
+)
+async def test_a_body_that_does_not_fit_is_refused_and_nothing_is_written(
+    body: Any, path: str | None
+) -> None:
+    async with api() as it:
+        found = problem(await it.put("sql", body))
+        assert (found.status, found.code, found.path) == (400, "invalid-input", path)
+        assert await it.bucket.list() == ()
+
+
+@pytest.mark.parametrize("name", ["a~1", "a,b", "a%20b", "-a", "x" * 129, "%F0%9F%98%80"])
+async def test_a_name_outside_the_alphabet_is_refused(name: str) -> None:
+    async with api() as it:
+        for response in (
+            await it.put(name, SPEC),
+            await it.client.get(f"/adapters/{name}"),
+            await it.client.delete(f"/adapters/{name}"),
+        ):
+            found = problem(response)
+            assert (found.status, found.code, found.path) == (400, "invalid-input", "name")
+
+
+async def test_a_body_above_the_bound_is_refused() -> None:
+    async with api() as it:
+        found = problem(await it.put("sql", b" " * (rest.BODY_BYTES_MAX + 1)))
+        assert (found.status, found.code) == (413, "too-large")
+        fits = json.dumps(SPEC).encode().ljust(rest.BODY_BYTES_MAX)
+        assert (await it.put("sql", fits)).status_code == 201
+
+
+async def test_a_name_stands_for_an_adapter_or_a_base_model_only() -> None:
+    async with api() as it:
+        await it.client.put("/models/llama", content=b"{}")
+        assert problem(await it.put("llama", SPEC)).path == "name"
+        await it.put("sql", SPEC)
+        assert problem(await it.client.put("/models/sql", content=b"{}")).path == "name"
+
+
+async def test_if_match_guards_put_and_delete() -> None:
+    async with api() as it:
+        absent = await it.put("sql", SPEC, {headers.IF_MATCH: "*"})
+        assert problem(absent).code == "precondition-failed"
+        first = (await it.put("sql", SPEC)).headers["etag"]
+        second = await it.put("sql", SPEC | {"rank": 8}, {headers.IF_MATCH: first})
+        assert second.status_code == 200
+        for stale in (
+            await it.put("sql", SPEC, {headers.IF_MATCH: first}),
+            await it.put("sql", SPEC, {headers.IF_MATCH: '"0"'}),
+            await it.client.delete("/adapters/sql", headers={headers.IF_MATCH: first}),
+        ):
+            assert problem(stale).status == 412
+        assert (await it.client.get("/adapters/sql")).headers["etag"] == second.headers["etag"]
+        unquoted = await it.put("sql", SPEC, {headers.IF_MATCH: "12"})
+        assert problem(unquoted).path == headers.IF_MATCH
+        gone = await it.client.delete("/adapters/sql", headers={headers.IF_MATCH: "*"})
+        assert gone.status_code == 204
+
+
+async def test_while_the_registry_is_away_nothing_is_acknowledged() -> None:
+    async with api() as it:
+        await it.put("sql", SPEC)
+        before = await it.bucket.list()
+        it.registry.disconnect()
+        for response in (
+            await it.put("sql", SPEC | {"rank": 8}),
+            await it.client.get("/adapters"),
+            await it.client.delete("/adapters/sql"),
+        ):
+            assert problem(response).code == "unavailable"
+            assert response.headers[headers.RETRY_AFTER] == str(RETRY_AFTER_S)
+        assert (await it.client.get("/status")).status_code == 200
+        it.registry.reconnect()
+        assert await it.bucket.list() == before
+
+
+class BusyBucket:
+    """A bucket where somebody else always writes first."""
+
+    def __init__(self, bucket: FakeBucket) -> None:
+        self._bucket = bucket
+        self.tries = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+    async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
+        self.tries += 1
+        raise ConflictError("somebody was faster")
+
+
+async def test_a_write_that_never_wins_ends_as_a_conflict() -> None:
+    async with api() as it:
+        busy = BusyBucket(it.bucket)
+        app = Starlette(routes=[Mount("/admin/v1", admin_app(busy, lambda: VIEW))])
+        async with httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app), base_url="http://gateway/admin/v1"
+        ) as client:
+            response = await client.put("/adapters/sql", content=json.dumps(SPEC))
+        assert problem(response).code == "conflict"
+        assert busy.tries == ATTEMPTS_MAX
+
+
+async def test_writers_at_the_same_time_each_get_a_revision_of_their_own() -> None:
+    async with api() as it:
+        ranks = range(1, ATTEMPTS_MAX + 1)
+        answers = await asyncio.gather(*(it.put("sql", SPEC | {"rank": r}) for r in ranks))
+        assert sorted(a.json()["revision"] for a in answers) == list(ranks)
+
+
+async def test_lists_come_in_pages() -> None:
+    async with api() as it:
+        names = [f"a{n}" for n in range(5)]
+        for name in reversed(names):
+            await it.put(name, SPEC)
+        seen: list[str] = []
+        after = ""
+        while True:
+            page = (await it.client.get("/adapters", params={"limit": 2, "after": after})).json()
+            seen += [adapter["name"] for adapter in page["adapters"]]
+            after = page["next"]
+            if after is None:
+                break
+        assert seen == names
+        assert problem(await it.client.get("/adapters?limit=0")).path == "limit"
+
+
+async def test_base_models_are_declared_and_withdrawn() -> None:
+    async with api() as it:
+        created = await it.client.put("/models/meta/llama-3-8b", content=b"{}")
+        again = await it.client.put("/models/meta/llama-3-8b", content=created.content)
+        assert (created.status_code, again.headers[headers.OUTCOME]) == (201, "unchanged")
+        assert (await it.client.get("/models")).json() == {
+            "models": [{"name": "meta/llama-3-8b"}],
+            "next": None,
+        }
+        assert (await it.client.get("/models/meta/llama-3-8b")).json() == created.json()
+        assert (await it.client.delete("/models/meta/llama-3-8b")).status_code == 204
+        assert problem(await it.client.get("/models/meta/llama-3-8b")).code == "not-found"
+
+
+async def test_the_view_is_told() -> None:
+    async with api() as it:
+        assert (await it.client.get("/status")).json() == {
+            "regions": {
+                "eu": {
+                    "nodes": 1,
+                    "engines": 1,
+                    "adapters": 2,
+                    "degraded": ["shadow-cache-unavailable"],
+                    "view_age_ms": 120.0,
+                }
+            }
+        }
+        (node,) = (await it.client.get("/nodes")).json()["nodes"]
+        assert node["plan"] == {
+            "revision": 3,
+            "fence": 7,
+            "accepted": False,
+            "reason": "lower-fence",
+        }
+        (engine,) = (await it.client.get("/engines")).json()["engines"]
+        (resident,) = engine["residents"]
+        assert (engine["node"], engine["running"], engine["hbm_slots"]) == ("n1", 3, 4)
+        assert (resident["adapter"], resident["source"]) == ("sql~1", "inferred")
+
+
+async def test_every_other_error_is_a_problem_too() -> None:
+    async with api(no_view) as it:
+        assert problem(await it.client.get("/nope")).code == "not-found"
+        assert problem(await it.client.post("/adapters/sql")).code == "method-not-allowed"
+        defect = await it.client.get("/status")
+        assert problem(defect).code == "internal"
+        assert "secret" not in defect.text
+        await it.bucket.put(keys.adapter_key("sql"), b"not json")
+        assert problem(await it.client.get("/adapters/sql")).code == "invalid-message"
+
+
+async def test_the_api_describes_itself() -> None:
+    async with api() as it:
+        described = (await it.client.get("/openapi.json")).json()
+        put = described["paths"]["/adapters/{name}"]["put"]
+        schema = put["requestBody"]["content"]["application/json"]["schema"]
+        assert set(schema["required"]) == {"base_model", "path", "rank"}
