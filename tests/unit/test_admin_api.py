@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from axiom_gateway.admin import RETRY_AFTER_S, AdminView, SeenNode, SeenRegion, admin_app
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.owner import task_owner
@@ -25,6 +24,7 @@ from axiom_common.model.reason import Reason
 from axiom_common.runtime.desired_store import ATTEMPTS_MAX
 from axiom_common.testing.registry import FakeBucket, FakeRegistry
 from axiom_common.wire import headers, keys, rest
+from axiom_gateway.admin import RETRY_AFTER_S, AdminView, SeenNode, SeenRegion, admin_app
 
 SPEC = {"base_model": "llama-3-8b", "path": "/adapters/sql", "rank": 16}
 ENGINE = EngineState(
