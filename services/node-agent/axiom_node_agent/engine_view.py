@@ -1,0 +1,71 @@
+"""What decisions about one engine see: who holds, uses and wants its slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from axiom_common.model.engine import EngineStatus
+from axiom_common.model.ids import BASE, EngineAdapter
+from axiom_common.state.adapter_lifecycle import AdapterLife
+from axiom_node_agent.state import EngineBook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineView:
+    """One engine at one moment.
+
+    `registered` are the names it answers to, but for those it is being told to forget. `held` are
+    the named adapters in HBM; `slots_taken` counts slots with anything in them, copies of forgotten
+    names included. `busy` adapters have requests in flight or a lease. `on_their_way` are the loads
+    that wait or run, `loads_waiting` counts those that the engine has not got yet.
+    """
+
+    base_model: str = ""
+    ready: bool = True
+    hbm_slots: int = 0
+    max_lora_rank: int = 0
+    registered: AbstractSet[EngineAdapter] = frozenset()
+    held: AbstractSet[EngineAdapter] = frozenset()
+    slots_taken: int = 0
+    busy: AbstractSet[EngineAdapter] = frozenset()
+    on_their_way: AbstractSet[EngineAdapter] = frozenset()
+    loads_waiting: int = 0
+    lives: Mapping[EngineAdapter, AdapterLife] = field(default_factory=dict)
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that one more load can take without evicting anything."""
+        return self.hbm_slots - self.slots_taken - len(self.on_their_way)
+
+    def idle_slots(self, adapter: EngineAdapter) -> int:
+        """Slots that `adapter` can have without evicting one that is used or about to be.
+
+        A request for a registered adapter claims a slot before it has one.
+        """
+        claims = (self.busy & (self.registered | self.held)) | self.on_their_way
+        return self.hbm_slots - len(claims - {adapter})
+
+    def life(self, adapter: EngineAdapter) -> AdapterLife:
+        """The adapter's life here; absent for one that nothing is known of."""
+        return self.lives.get(adapter, AdapterLife())
+
+
+def view_of(book: EngineBook, now_ms: float) -> EngineView:
+    """The view of one engine now."""
+    slots = book.lru.hbm
+    in_use = book.sample.in_use if book.sample else frozenset()
+    return EngineView(
+        base_model=book.base_model,
+        ready=book.status is EngineStatus.READY,
+        hbm_slots=book.lru.hbm_slots,
+        max_lora_rank=book.declared.limits.max_lora_rank,
+        registered=book.registered - book.unloading,
+        held=frozenset(copy.adapter for copy in slots if copy.named),
+        slots_taken=len(slots),
+        busy=(in_use | book.counts.keys() | book.leases.held(now_ms)) - {BASE},
+        on_their_way=frozenset(book.loads),
+        loads_waiting=sum(load.started_ms is None for load in book.loads.values()),
+        lives=dict(book.lives),
+    )

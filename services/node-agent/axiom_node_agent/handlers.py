@@ -1,0 +1,113 @@
+"""What arrives on the bus: one function a subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from axiom_common.errors import WireError
+from axiom_common.model.ids import EngineId
+from axiom_common.model.placement import EnsureOutcome, EnsureResult
+from axiom_common.model.reason import Reason
+from axiom_common.ports.clock import Clock
+from axiom_common.state.inflight_vectors import InFlightVectors
+from axiom_common.wire.schemas import (
+    EnsureReply,
+    EnsureRequest,
+    InFlightReport,
+    Message,
+    ReportKind,
+    ResyncRequest,
+    decode,
+    encode,
+)
+from axiom_node_agent.loader import Loader
+from axiom_node_agent.metrics import AgentMetrics
+from axiom_node_agent.reporter import GATHER_MS, Reporter
+from axiom_node_agent.state import EngineBook
+
+DEADLINE_MAX_MS = 120_000.0
+
+_M = TypeVar("_M", bound=Message)
+
+
+class Handlers:
+    """A message that does not parse is counted here; the bus logs and drops it."""
+
+    def __init__(
+        self,
+        books: Mapping[EngineId, EngineBook],
+        loaders: Mapping[EngineId, Loader],
+        reporter: Reporter,
+        vectors: InFlightVectors,
+        clock: Clock,
+        metrics: AgentMetrics,
+    ) -> None:
+        self._books = books
+        self._loaders = loaders
+        self._reporter = reporter
+        self._vectors = vectors
+        self._clock = clock
+        self._metrics = metrics
+
+    async def ensure(self, subject: str, payload: bytes) -> bytes:
+        """A gateway wants an adapter on an engine of this node."""
+        del subject
+        request = self._decode(payload, EnsureRequest)
+        result = await self._ensure(request)
+        self._metrics.ensures.labels(result.outcome, result.reason or "").inc()
+        return encode(EnsureReply(result=result))
+
+    async def resync(self, subject: str, payload: bytes) -> None:
+        """Somebody has a hole in what it heard of this node."""
+        del subject
+        self._decode(payload, ResyncRequest)
+        self._reporter.tell_all(within_ms=GATHER_MS)
+
+    async def in_flight(self, subject: str, payload: bytes) -> None:
+        """A gateway tells its requests in flight."""
+        del subject
+        report = self._decode(payload, InFlightReport)
+        now_ms = self._clock.now_ms()
+        changed = self._vectors.apply(
+            report.gateway,
+            incarnation=report.incarnation,
+            seq=report.seq,
+            full=report.kind is ReportKind.FULL,
+            counts=((count.engine, count.adapter, count.count) for count in report.counts),
+            now_ms=now_ms,
+        )
+        self._tell_books(changed, now_ms)
+
+    def expire_vectors(self) -> None:
+        """Forget gateways that fell silent."""
+        now_ms = self._clock.now_ms()
+        self._tell_books(self._vectors.expire(now_ms), now_ms)
+
+    async def _ensure(self, request: EnsureRequest) -> EnsureResult:
+        loader = self._loaders.get(request.engine)
+        if loader is None:
+            return EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.UNKNOWN_ENGINE)
+        if request.gateway:
+            self._hear_asker(request)
+        deadline_ms = min(max(request.deadline_ms, 0.0), DEADLINE_MAX_MS)
+        return await loader.ensure(request.adapter, deadline_ms=deadline_ms)
+
+    def _hear_asker(self, request: EnsureRequest) -> None:
+        """The asker's own counts are newer than its last vector."""
+        counts = {c.adapter: c.count for c in request.in_flight if c.engine == request.engine}
+        now_ms = self._clock.now_ms()
+        changed = self._vectors.tell_engine(request.gateway, request.engine, counts, now_ms)
+        self._tell_books(changed, now_ms)
+
+    def _tell_books(self, changed: tuple[EngineId, ...], now_ms: float) -> None:
+        for engine in changed:
+            if engine in self._books:
+                self._books[engine].in_flight(self._vectors.of(engine), now_ms)
+
+    def _decode(self, payload: bytes, kind: type[_M]) -> _M:
+        try:
+            return decode(payload, kind)
+        except WireError:
+            self._metrics.invalid_messages.labels(kind.__name__).inc()
+            raise

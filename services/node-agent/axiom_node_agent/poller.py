@@ -1,0 +1,87 @@
+"""Asks one engine how it is, again and again, and tells its book."""
+
+from __future__ import annotations
+
+from axiom_common.errors import EngineCallError, UnavailableError
+from axiom_common.model.adapter import ResidencySource
+from axiom_common.ports.clock import Clock
+from axiom_common.ports.engine import Engine
+from axiom_common.runtime.logging import Log
+from axiom_node_agent.metrics import AgentMetrics
+from axiom_node_agent.state import EngineBook
+
+REST_MS_MIN = 10.0
+"""Left to the engine between two polls even when it takes longer to answer than `poll_ms`."""
+
+
+class Poller:
+    """Polls every `poll_ms`; names, and whether the engine tells of residency, each `names_ms`."""
+
+    def __init__(
+        self,
+        book: EngineBook,
+        engine: Engine,
+        clock: Clock,
+        metrics: AgentMetrics,
+        log: Log,
+        *,
+        poll_ms: float,
+        names_ms: float,
+    ) -> None:
+        self._book = book
+        self._engine = engine
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._poll_ms = poll_ms
+        self._names_ms = names_ms
+        self._id = book.declared.engine
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            started_ms = self._clock.now_ms()
+            await self.poll()
+            took_ms = self._clock.now_ms() - started_ms
+            self._metrics.poll_duration.labels(self._id).observe(took_ms / 1e3)
+            await self._clock.sleep_ms(max(self._poll_ms - took_ms, REST_MS_MIN))
+
+    async def poll(self) -> None:
+        """Ask once. An engine that answers the first question and not the next keeps what the first
+        one told."""
+        restarts = self._book.restarts
+        try:
+            sample = await self._engine.sample()
+            healthy = await self._engine.healthy()
+            self._book.saw_sample(sample, healthy=healthy, now_ms=self._clock.now_ms())
+            await self._ask_names()
+        except UnavailableError as error:
+            self._failed(error)
+            self._book.unreachable(self._clock.now_ms())
+        except EngineCallError as error:
+            # It answers, so it lives; it does not serve yet, or not any more.
+            self._failed(error)
+            self._book.not_serving(self._clock.now_ms())
+        if self._book.restarts > restarts:
+            self._metrics.restarts.labels(self._id).inc()
+            self._log.info("engine restarted", engine=self._id)
+
+    async def _ask_names(self) -> None:
+        book = self._book
+        due = book.models_due(self._clock.now_ms(), every_ms=self._names_ms)
+        if due:
+            version = book.names_version
+            models = await self._engine.models()
+            if version == book.names_version:
+                book.saw_models(models, self._clock.now_ms())
+        if due or book.source is ResidencySource.EXTENSION:
+            book.saw_residency(await self._engine.residency(), self._clock.now_ms())
+
+    def _failed(self, error: Exception) -> None:
+        self._metrics.poll_failures.labels(self._id).inc()
+        self._log.warning(
+            "engine poll failed",
+            once_a_minute=f"poll {self._id}",
+            engine=self._id,
+            cause=str(error),
+        )

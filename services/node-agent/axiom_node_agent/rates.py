@@ -1,0 +1,80 @@
+"""What the engine's counters say about the last moments: differences, never totals."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from axiom_common.ports.engine import EngineSample, Histogram
+
+LATENCY_POLLS = 8
+"""Polls over which TTFT and TPOT are taken: 2 s at the usual poll, so that a stall shows early."""
+PREFILL_POLLS = 40
+"""An engine counts a prompt's tokens when it is read and its prefill time when the request ends;
+a longer stretch makes the two match."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """Means over the last polls in ms; None where nothing was counted in them."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    prefill_ms_per_token: float | None = None
+
+
+class RecentSamples:
+    """The last samples of one engine process."""
+
+    def __init__(self) -> None:
+        self._samples: deque[EngineSample] = deque(maxlen=PREFILL_POLLS + 1)
+
+    def add(self, sample: EngineSample) -> None:
+        """Take the next sample in."""
+        self._samples.append(sample)
+
+    def clear(self) -> None:
+        """Start anew: the next sample counts from other totals."""
+        self._samples.clear()
+
+    def latencies(self) -> Latencies:
+        """The means now."""
+        if len(self._samples) < 2:
+            return Latencies()
+        last, oldest = self._samples[-1], self._samples[0]
+        recent = self._samples[max(0, len(self._samples) - 1 - LATENCY_POLLS)]
+        return Latencies(
+            ttft_ms=_mean_ms(recent.ttft, last.ttft),
+            tpot_ms=_mean_ms(recent.tpot, last.tpot),
+            prefill_ms_per_token=_per_token_ms(oldest, last),
+        )
+
+
+def is_new_process(before: EngineSample, after: EngineSample, *, gap: bool) -> bool:
+    """Whether an engine started anew between two samples.
+
+    Known start times decide. Without them it did if a counter went back, or if it could not be
+    reached in between (`gap`): residency that may be gone must not be reported.
+    """
+    if before.started_s is not None and after.started_s is not None:
+        return before.started_s != after.started_s
+    return gap or any(
+        now < then
+        for then, now in (
+            (before.prompt_tokens, after.prompt_tokens),
+            (before.generation_tokens, after.generation_tokens),
+            (before.ttft.count, after.ttft.count),
+        )
+    )
+
+
+def _mean_ms(before: Histogram, after: Histogram) -> float | None:
+    count = after.count - before.count
+    return (after.sum_s - before.sum_s) * 1e3 / count if count > 0 else None
+
+
+def _per_token_ms(before: EngineSample, after: EngineSample) -> float | None:
+    tokens = after.prompt_tokens - before.prompt_tokens
+    if tokens <= 0 or after.prefill.count <= before.prefill.count:
+        return None
+    return (after.prefill.sum_s - before.prefill.sum_s) * 1e3 / tokens

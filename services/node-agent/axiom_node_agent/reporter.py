@@ -1,0 +1,145 @@
+"""Tells the node's state: whole on each beat, a change at once, whole again to who asks.
+
+Messages are numbered from 1 in each incarnation. After one that the bus did not take, or after a
+reconnect, others may have a hole: the next message is a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from axiom_common.errors import UnavailableError
+from axiom_common.model.engine import EngineState
+from axiom_common.model.ids import EngineId, NodeId, RegionId
+from axiom_common.ports.bus import Bus
+from axiom_common.ports.clock import Clock
+from axiom_common.ports.gpu import Gpus
+from axiom_common.runtime.logging import Log
+from axiom_common.wire import subjects
+from axiom_common.wire.schemas import MESSAGE_BYTES_MAX, NodeReport, ReportKind, encode
+from axiom_node_agent.metrics import AgentMetrics
+from axiom_node_agent.plan_watch import PlanWatch
+from axiom_node_agent.report import engine_state
+from axiom_node_agent.state import EngineBook
+
+GATHER_MS = 20.0
+"""Askers of the whole state within this time share one answer."""
+DELTA_GAP_MS = 5.0
+"""A burst of changes is told as one."""
+PUBLISH_TIMEOUT_MS = 1_000.0
+
+
+class Reporter:
+    """`incarnation` is 0 until the registry gave one; nothing is told before."""
+
+    def __init__(
+        self,
+        region: RegionId,
+        node: NodeId,
+        books: Sequence[EngineBook],
+        plans: PlanWatch,
+        gpus: Gpus,
+        bus: Bus,
+        clock: Clock,
+        metrics: AgentMetrics,
+        log: Log,
+        *,
+        beat_ms: float,
+    ) -> None:
+        self.incarnation = 0
+        self._region = region
+        self._node = node
+        self._books = books
+        self._plans = plans
+        self._gpus = gpus
+        self._bus = bus
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._beat_ms = beat_ms
+        self._seq = 0
+        self._told: dict[EngineId, object] = {}
+        self._whole_due_ms = 0.0
+        self._wake = asyncio.Event()
+
+    def changed(self) -> None:
+        """Something that others should hear of at once may have changed."""
+        self._wake.set()
+
+    def tell_all(self, *, within_ms: float = 0.0) -> None:
+        """The whole state is wanted: after a reconnect, or by an asker that can wait a little."""
+        due_ms = self._clock.now_ms() + within_ms
+        if due_ms < self._whole_due_ms:
+            self._whole_due_ms = due_ms
+            self._wake.set()
+
+    async def start(self, incarnation: int) -> None:
+        """Tell from now on, as `incarnation`."""
+        self.incarnation = incarnation
+        self._whole_due_ms = self._clock.now_ms()
+        while True:
+            self._wake.clear()
+            now_ms = self._clock.now_ms()
+            if now_ms >= self._whole_due_ms:
+                await self._tell_whole(now_ms)
+            elif changed := self._changes(now_ms):
+                await self._tell(ReportKind.DELTA, changed)
+                await self._clock.sleep_ms(DELTA_GAP_MS)
+            await self._until_woken(self._whole_due_ms - self._clock.now_ms())
+
+    async def _tell_whole(self, now_ms: float) -> None:
+        self._whole_due_ms = now_ms + self._beat_ms
+        await self._tell(ReportKind.FULL, tuple(engine_state(b, now_ms) for b in self._books))
+
+    def _changes(self, now_ms: float) -> tuple[EngineState, ...]:
+        """The engines of which others hold something else; none while they lack the whole."""
+        if not self._told:
+            return ()
+        states = (engine_state(book, now_ms) for book in self._books)
+        return tuple(state for state in states if self._told.get(state.engine) != essence(state))
+
+    async def _tell(self, kind: ReportKind, engines: tuple[EngineState, ...]) -> None:
+        self._seq += 1
+        report = NodeReport(
+            kind=kind,
+            region=self._region,
+            node=self._node,
+            incarnation=self.incarnation,
+            seq=self._seq,
+            engines=engines,
+            gpus=self._gpus.read() if kind is ReportKind.FULL else (),
+            plan=self._plans.book.status,
+        )
+        payload = encode(report)
+        try:
+            if len(payload) > MESSAGE_BYTES_MAX:
+                raise UnavailableError(f"a report of {len(payload)} bytes is too large to send")
+            async with asyncio.timeout(PUBLISH_TIMEOUT_MS / 1e3):
+                await self._bus.publish(subjects.node_report(self._region, self._node), payload)
+        except (UnavailableError, TimeoutError) as error:
+            self._told = {}
+            self._metrics.report_failures.inc()
+            self._log.warning("report not sent", once_a_minute="report", cause=str(error))
+        else:
+            self._told |= {state.engine: essence(state) for state in engines}
+            self._metrics.reports.labels(kind).inc()
+
+    async def _until_woken(self, wait_ms: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, wait_ms) / 1e3):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+
+def essence(state: EngineState) -> object:
+    """What of an engine is told at once when it changes; all else can wait for the beat."""
+    return (
+        state.status,
+        state.base_model,
+        state.limits,
+        state.registered,
+        {resident.adapter: resident.state for resident in state.residents},
+        {failure.adapter for failure in state.failures},
+    )

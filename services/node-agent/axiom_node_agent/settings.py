@@ -1,0 +1,87 @@
+"""Settings of the node agent: one GPU host and the engines on it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, LinkModel, Role
+from axiom_common.model.ids import NodeId, engine_id
+from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Token
+from axiom_common.wire.bounds import ENGINES_MAX, RESIDENTS_MAX
+
+_Slots = Annotated[int, Field(ge=0, le=RESIDENTS_MAX)]
+_Ms = Annotated[float, Field(ge=0, le=3_600_000)]
+_Gbps = Annotated[float, Field(gt=0, le=100_000)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LinkSettings(_Part):
+    """How fast adapters reach HBM, in GB/s and ms: first guesses, corrected by what is measured."""
+
+    h2d_fixed_ms: _Ms = LinkModel().h2d_fixed_ms
+    h2d_gbps: _Gbps = LinkModel().h2d_gbps
+    store_fixed_ms: _Ms = LinkModel().store_fixed_ms
+    store_gbps: _Gbps = LinkModel().store_gbps
+
+
+class EngineSettings(_Part):
+    """One engine. `base_model` is the fleet's name for what it serves, by default the engine's own.
+
+    `host_slots`, `max_lora_rank` and `max_num_seqs` must be what the engine was started with: it
+    does not tell them. `hbm_slots` counts until the engine tells its own (it does from its first
+    request for an adapter on); without it no adapter is placed there before.
+    """
+
+    name: Token
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+/?$", max_length=512)]
+    base_model: Annotated[str, Field(max_length=128)] = ""
+    hbm_slots: _Slots = 0
+    host_slots: _Slots = 0
+    max_lora_rank: Annotated[int, Field(ge=0, le=1024)] = 16
+    max_num_seqs: Annotated[int, Field(ge=1, le=100_000)] = 256
+    role: Role = Role.BOTH
+    gpus: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    link: LinkSettings = LinkSettings()
+
+    def declared(self, node: NodeId) -> EngineState:
+        """The engine as a report shows it before it was heard."""
+        return EngineState(
+            engine=engine_id(node, self.name),
+            url=self.url.rstrip("/"),
+            base_model=self.base_model,
+            served_name="",
+            status=EngineStatus.STARTING,
+            role=self.role,
+            limits=EngineLimits(
+                max_num_seqs=self.max_num_seqs,
+                hbm_slots=self.hbm_slots,
+                host_slots=self.host_slots,
+                max_lora_rank=self.max_lora_rank,
+            ),
+            link=LinkModel(**self.link.model_dump()),
+            gpus=self.gpus,
+        )
+
+
+class AgentSettings(ServiceSettings):
+    """`names_ms`: how often an engine is asked for its list of names when nothing else asks."""
+
+    node: Token
+    port: Port = 9102
+    beat_ms: PositiveMs = 250.0
+    poll_ms: PositiveMs = 250.0
+    names_ms: PositiveMs = 2_000.0
+    engines: Annotated[tuple[EngineSettings, ...], Field(min_length=1, max_length=ENGINES_MAX)]
+
+    @field_validator("engines")
+    @classmethod
+    def _names_differ(cls, engines: tuple[EngineSettings, ...]) -> tuple[EngineSettings, ...]:
+        names = [engine.name for engine in engines]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two engines are called {twice[0]!r}")
+        return engines
