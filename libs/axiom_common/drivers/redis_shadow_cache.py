@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from axiom_common.errors import SettingsError, UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
@@ -31,6 +31,9 @@ READ_BATCH = 256
 RETRY_S = 0.05
 
 _RECORD_FIELD = "record"
+# AttributeError: when a node is lost, the cluster's client closes connections that other calls are
+# just setting up, and these fail on what is None then.
+_AWAY = (RedisError, RedisClusterException, OSError, TimeoutError, AttributeError)
 
 # KEYS: record, tombstone. ARGV: incarnation, seq, record, ttl in ms. 1 when stored.
 _PUT = """
@@ -81,14 +84,14 @@ class RedisShadowCache:
         self, node: NodeId, *, incarnation: int, seq: int, record: bytes, ttl_ms: int
     ) -> bool:
         """Store when newer than the stored one and not buried."""
-        with _unavailable():
+        async with self._calling():
             await _awaited(self._redis.sadd(keys.shadow_nodes(self._region), node))
             stored = await self._run(_PUT, node, incarnation, seq, record, ttl_ms)
         return bool(stored)
 
     async def bury(self, node: NodeId, *, incarnation: int, ttl_ms: int) -> None:
         """Remove a node up to `incarnation` and refuse it from then on."""
-        with _unavailable():
+        async with self._calling():
             gone = await self._run(_BURY, node, incarnation, ttl_ms)
             if gone:
                 await self._forget([node])
@@ -96,7 +99,7 @@ class RedisShadowCache:
     async def read_all(self) -> tuple[bytes, ...]:
         """All live records, read in batches; names without a record are removed."""
         records: list[bytes] = []
-        with _unavailable():
+        async with self._calling():
             names = await _awaited(self._redis.smembers(keys.shadow_nodes(self._region)))
             nodes = sorted(NodeId(name.decode()) for name in names)
             for start in range(0, len(nodes), READ_BATCH):
@@ -110,12 +113,22 @@ class RedisShadowCache:
 
     async def ping(self) -> None:
         """Ask whether it is there; UnavailableError when not."""
-        with _unavailable():
+        async with self._calling():
             await _awaited(self._redis.scard(keys.shadow_nodes(self._region)))
 
     async def close(self) -> None:
         """Let go of all connections."""
         await self._redis.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _calling(self) -> AsyncIterator[None]:
+        try:
+            # Else a cluster's client sends its first command to any node, and concurrent first
+            # commands make it start over and over.
+            await self._redis.initialize()
+            yield
+        except _AWAY as error:
+            raise UnavailableError(f"shadow cache: {error or type(error).__name__}") from error
 
     async def _read(self, nodes: list[NodeId]) -> list[bytes | None]:
         pipeline: Any = self._redis.pipeline(transaction=False)
@@ -179,11 +192,3 @@ def _cluster_node(address: str) -> ClusterNode:
 async def _awaited(reply: Awaitable[Any] | Any) -> Any:
     # The library's commands are typed for its blocking and its asynchronous client at once.
     return await reply
-
-
-@contextlib.contextmanager
-def _unavailable() -> Iterator[None]:
-    try:
-        yield
-    except (RedisError, OSError, TimeoutError) as error:
-        raise UnavailableError(f"shadow cache: {error or type(error).__name__}") from error

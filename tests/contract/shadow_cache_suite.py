@@ -1,0 +1,143 @@
+"""What every `ShadowCache` does. A subclass opens an empty one and says how time passes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import pytest
+from tests.eventually import succeeds
+
+from axiom_common.errors import UnavailableError
+from axiom_common.model.ids import NodeId
+from axiom_common.ports.shadow_cache import ShadowCache
+
+A, B = NodeId("a"), NodeId("b")
+TTL_MS = 60_000
+SHORT_TTL_MS = 200
+
+
+@dataclass
+class Caches:
+    """A cache, its faults, and time. What it held may be lost by `lose`."""
+
+    cache: ShadowCache
+    lose: Callable[[], Awaitable[None]]
+    restore: Callable[[], Awaitable[None]]
+    pass_time: Callable[[float], Awaitable[None]]
+
+
+class ShadowCacheSuite:
+    """Inherit and implement `open`."""
+
+    def open(self) -> AbstractAsyncContextManager[Caches]:
+        """A reachable, empty cache."""
+        raise NotImplementedError
+
+    async def test_all_nodes_are_read(self) -> None:
+        async with self.open() as there:
+            assert await there.cache.read_all() == ()
+            nodes = [NodeId(f"n{n}") for n in range(600)]
+            for node in nodes:
+                assert await put(there.cache, node, 1, 1, node.encode())
+            assert sorted(await there.cache.read_all()) == sorted(n.encode() for n in nodes)
+
+    @pytest.mark.parametrize(
+        ("incarnation", "seq", "stored"),
+        [
+            (5, 11, True),
+            (6, 1, True),
+            (5, 10, False),
+            (5, 9, False),
+            (4, 99, False),
+            (10, 0, True),
+        ],
+    )
+    async def test_only_what_is_newer_is_stored(
+        self, incarnation: int, seq: int, stored: bool
+    ) -> None:
+        async with self.open() as there:
+            assert await put(there.cache, A, 5, 10, b"old")
+            assert await put(there.cache, A, incarnation, seq, b"new") is stored
+            assert await there.cache.read_all() == ((b"new" if stored else b"old"),)
+
+    async def test_the_newest_wins_whatever_the_order(self) -> None:
+        async with self.open() as there:
+            orders = [(i, s) for i in (1, 2, 3) for s in range(1, 6)]
+            await asyncio.gather(
+                *(put(there.cache, A, i, s, b"%d.%d" % (i, s)) for i, s in orders[::-1] + orders)
+            )
+            assert await there.cache.read_all() == (b"3.5",)
+
+    async def test_a_record_expires_after_its_last_store(self) -> None:
+        async with self.open() as there:
+            await put(there.cache, A, 1, 1, b"a", ttl_ms=SHORT_TTL_MS)
+            await put(there.cache, B, 1, 1, b"b", ttl_ms=SHORT_TTL_MS)
+            await put(there.cache, B, 1, 2, b"b2")
+            # Refused, so it prolongs nothing.
+            await put(there.cache, A, 1, 1, b"a")
+            await there.pass_time(SHORT_TTL_MS)
+            assert await there.cache.read_all() == (b"b2",)
+            assert await put(there.cache, A, 1, 1, b"a again")
+            assert sorted(await there.cache.read_all()) == [b"a again", b"b2"]
+
+    async def test_a_buried_node_stays_away(self) -> None:
+        async with self.open() as there:
+            await put(there.cache, A, 5, 10, b"a")
+            await put(there.cache, B, 5, 10, b"b")
+            await there.cache.bury(A, incarnation=5, ttl_ms=TTL_MS)
+            assert await there.cache.read_all() == (b"b",)
+            assert not await put(there.cache, A, 5, 11, b"late")
+            assert not await put(there.cache, A, 4, 99, b"later")
+            assert await there.cache.read_all() == (b"b",)
+            assert await put(there.cache, A, 6, 1, b"reborn")
+            assert sorted(await there.cache.read_all()) == [b"b", b"reborn"]
+
+    async def test_burying_an_old_incarnation_leaves_the_new_one(self) -> None:
+        async with self.open() as there:
+            await put(there.cache, A, 7, 1, b"new")
+            await there.cache.bury(A, incarnation=6, ttl_ms=TTL_MS)
+            assert await there.cache.read_all() == (b"new",)
+
+    async def test_a_later_burial_of_less_takes_nothing_back(self) -> None:
+        async with self.open() as there:
+            await there.cache.bury(A, incarnation=6, ttl_ms=TTL_MS)
+            await there.cache.bury(A, incarnation=3, ttl_ms=TTL_MS)
+            assert not await put(there.cache, A, 6, 1, b"late")
+
+    async def test_a_tombstone_expires(self) -> None:
+        async with self.open() as there:
+            await there.cache.bury(A, incarnation=6, ttl_ms=SHORT_TTL_MS)
+            await there.pass_time(SHORT_TTL_MS)
+            assert await put(there.cache, A, 6, 1, b"a")
+
+    async def test_while_it_is_away_calls_say_so(self) -> None:
+        async with self.open() as there:
+            await there.lose()
+            with pytest.raises(UnavailableError):
+                await put(there.cache, A, 1, 1, b"")
+            with pytest.raises(UnavailableError):
+                await there.cache.bury(A, incarnation=1, ttl_ms=TTL_MS)
+            with pytest.raises(UnavailableError):
+                await there.cache.read_all()
+            await there.restore()
+            await succeeds(there.cache.read_all, despite=UnavailableError, within_s=10)
+            assert await put(there.cache, A, 2, 1, b"a")
+            assert b"a" in await there.cache.read_all()
+
+
+async def put(
+    cache: ShadowCache,
+    node: NodeId,
+    incarnation: int,
+    seq: int,
+    record: bytes,
+    *,
+    ttl_ms: int = TTL_MS,
+) -> bool:
+    """`put_if_newer` in one line."""
+    return await cache.put_if_newer(
+        node, incarnation=incarnation, seq=seq, record=record, ttl_ms=ttl_ms
+    )
