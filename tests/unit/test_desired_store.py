@@ -1,0 +1,268 @@
+"""Desired state: who gets which revision, and following it through the registry's faults."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from tests.eventually import eventually
+from tests.owner import task_owner
+
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+    WireError,
+)
+from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
+from axiom_common.model.tenant import DEFAULT_TENANT, Tenant
+from axiom_common.runtime.desired_store import (
+    ANY_VERSION,
+    ATTEMPTS_MAX,
+    DesiredStore,
+    DesiredWatch,
+    Outcome,
+    revised,
+)
+from axiom_common.runtime.logging import Log
+from axiom_common.testing.registry import FakeBucket, FakeRegistry
+from axiom_common.wire import desired, keys
+
+SPEC = AdapterSpec(name="acme/sql", base_model="llama", revision=1, path="/p", rank=16)
+
+
+@asynccontextmanager
+async def stored() -> AsyncIterator[tuple[FakeRegistry, FakeBucket, DesiredStore]]:
+    async with task_owner() as owner:
+        registry = FakeRegistry(owner, SystemClock())
+        bucket = await registry.bucket(keys.DESIRED_BUCKET)
+        yield registry, bucket, DesiredStore(bucket)
+
+
+@pytest.mark.parametrize(
+    ("change", "revision"),
+    [
+        ({}, 5),
+        ({"revision": 99}, 5),
+        ({"tenant": "acme"}, 5),
+        ({"path": "/new"}, 6),
+        ({"rank": 8}, 6),
+        ({"size_bytes": 1}, 6),
+        ({"base_model": "qwen"}, 6),
+    ],
+)
+def test_a_revision_counts_changes_of_the_weights(change: dict[str, Any], revision: int) -> None:
+    current = replace(SPEC, revision=5)
+    wanted = replace(SPEC, **change)
+    assert revised(current, wanted) == replace(wanted, revision=revision)
+
+
+async def test_writing_the_same_again_writes_nothing() -> None:
+    async with stored() as (_, bucket, store):
+        first = await store.put_adapter(SPEC)
+        again = await store.put_adapter(replace(SPEC, revision=77))
+        assert (first.outcome, again.outcome) == (Outcome.CREATED, Outcome.UNCHANGED)
+        assert again.stored == first.stored
+        entry = await bucket.get(keys.adapter_key(SPEC.name))
+        assert entry is not None
+        assert entry.revision == first.stored.version
+
+
+async def test_no_identity_ever_stands_for_two_sets_of_weights() -> None:
+    """Names "a" and "b" through changes and removals; the path stands for the weights."""
+    async with stored() as (_, _, store):
+        weights: dict[str, str] = {}
+        steps = ["a1", "a2", "b1", "-a", "a3", "b2", "-b", "b3", "-a", "a4", "b4", "b4", "-b", "a5"]
+        for step in steps:
+            if step.startswith("-"):
+                await store.delete_adapter(step[1:])
+                continue
+            spec = replace(SPEC, name=step[0], path=step)
+            given = (await store.put_adapter(spec)).stored.value
+            assert weights.setdefault(given.engine_name, step) == step
+        assert len(weights) == len({step for step in steps if not step.startswith("-")})
+
+
+async def test_versions_guard_writes() -> None:
+    async with stored() as (_, _, store):
+        for version in (ANY_VERSION, 3):
+            with pytest.raises(PreconditionError):
+                await store.put_adapter(SPEC, if_version=version)
+        first = (await store.put_adapter(SPEC)).stored
+        second = (await store.put_adapter(replace(SPEC, rank=8), if_version=first.version)).stored
+        with pytest.raises(PreconditionError):
+            await store.delete_adapter(SPEC.name, if_version=first.version)
+        assert await store.adapter(SPEC.name) == second
+        await store.delete_adapter(SPEC.name, if_version=ANY_VERSION)
+        assert await store.adapter(SPEC.name) is None
+
+
+@dataclass
+class Rival:
+    """A bucket in which somebody else gets in before each of the first writes."""
+
+    bucket: FakeBucket
+    wins: int
+    seen: list[str] = field(default_factory=list)
+
+    async def get(self, key: str) -> Any:
+        return await self.bucket.get(key)
+
+    async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
+        await self._interfere(key)
+        return await self.bucket.create(key, value, ttl_ms=ttl_ms)
+
+    async def update(
+        self, key: str, value: bytes, *, revision: int, ttl_ms: float | None = None
+    ) -> int:
+        await self._interfere(key)
+        return await self.bucket.update(key, value, revision=revision, ttl_ms=ttl_ms)
+
+    async def _interfere(self, key: str) -> None:
+        if len(self.seen) < self.wins:
+            self.seen.append(key)
+            await DesiredStore(self.bucket).put_adapter(replace(SPEC, path=f"/{len(self.seen)}"))
+
+
+async def test_a_write_is_repeated_on_what_others_wrote_first() -> None:
+    async with stored() as (_, bucket, _):
+        rival = Rival(bucket, wins=3)
+        written = await DesiredStore(rival).put_adapter(SPEC)
+        assert (written.outcome, written.stored.value.revision) == (Outcome.UPDATED, 4)
+
+
+async def test_a_write_gives_up_after_its_bound() -> None:
+    async with stored() as (_, bucket, _):
+        rival = Rival(bucket, wins=ATTEMPTS_MAX + 1)
+        with pytest.raises(ConflictError):
+            await DesiredStore(rival).put_adapter(SPEC)
+        assert len(rival.seen) == ATTEMPTS_MAX
+
+
+async def test_what_is_not_there_can_not_be_withdrawn() -> None:
+    async with stored() as (_, _, store):
+        with pytest.raises(NotFoundError):
+            await store.delete_adapter("nope")
+        with pytest.raises(NotFoundError):
+            await store.delete_base_model("nope")
+
+
+async def test_a_name_stands_for_one_thing() -> None:
+    async with stored() as (_, _, store):
+        await store.put_base_model(BaseModelSpec(name="x"))
+        with pytest.raises(InvalidInputError):
+            await store.put_adapter(replace(SPEC, name="x"))
+        await store.put_adapter(SPEC)
+        with pytest.raises(InvalidInputError):
+            await store.put_base_model(BaseModelSpec(name=SPEC.name))
+
+
+async def test_a_record_that_does_not_parse_is_no_adapter_and_no_reason_to_guess() -> None:
+    async with stored() as (_, bucket, store):
+        await store.put_adapter(SPEC)
+        await bucket.put(keys.adapter_key("broken"), b"{}")
+        assert [s.value.name for s in await store.adapters()] == [SPEC.name]
+        with pytest.raises(WireError):
+            await store.put_adapter(replace(SPEC, name="broken"))
+
+
+async def test_all_calls_say_that_the_registry_is_away() -> None:
+    async with stored() as (registry, _, store):
+        registry.disconnect()
+        for call in (
+            store.put_adapter(SPEC),
+            store.delete_adapter(SPEC.name),
+            store.adapters(),
+            store.base_model("x"),
+        ):
+            with pytest.raises(UnavailableError):
+                await call
+
+
+@dataclass
+class Followed:
+    watch: DesiredWatch
+    store: DesiredStore
+    bucket: FakeBucket
+    registry: FakeRegistry
+    changes: list[int]
+
+
+@asynccontextmanager
+async def followed() -> AsyncIterator[Followed]:
+    async with task_owner() as owner:
+        registry = FakeRegistry(owner, SystemClock())
+        bucket = await registry.bucket(keys.DESIRED_BUCKET)
+        changes: list[int] = []
+        watch = DesiredWatch(
+            bucket, Log("test", SystemClock()), lambda: changes.append(len(watch.adapters))
+        )
+        await DesiredStore(bucket).put_adapter(SPEC)
+        owner.create_task(watch.run(), name="watch")
+        yield Followed(watch, DesiredStore(bucket), bucket, registry, changes)
+
+
+async def test_the_watch_knows_what_is_declared_now() -> None:
+    async with followed() as it:
+        assert not it.watch.synced
+        async with asyncio.timeout(5):
+            await it.watch.wait_synced()
+        assert it.watch.adapters == {SPEC.name: SPEC}
+        await it.store.put_base_model(BaseModelSpec(name="llama"))
+        acme = Tenant(name="acme", weight=2.0)
+        await it.bucket.put(keys.tenant_key("acme"), desired.encode(acme))
+        await it.store.put_adapter(replace(SPEC, rank=8))
+        await eventually(lambda: it.watch.adapters[SPEC.name].revision == 2)
+        assert set(it.watch.base_models) == {"llama"}
+        assert it.watch.tenants == {"default": DEFAULT_TENANT, "acme": acme}
+        await it.store.delete_adapter(SPEC.name)
+        await it.store.delete_base_model("llama")
+        await it.bucket.delete(keys.tenant_key("acme"))
+        await eventually(lambda: len(it.watch.tenants) == 1)
+        assert (dict(it.watch.adapters), dict(it.watch.base_models)) == ({}, {})
+
+
+async def test_changes_are_told_once_and_only_when_something_changed() -> None:
+    async with followed() as it:
+        await it.watch.wait_synced()
+        assert it.changes == [1]
+        await it.bucket.put(keys.adapter_key(SPEC.name), desired.encode(SPEC))
+        await it.bucket.put("profile.later-kind", b"whatever")
+        await it.store.put_adapter(replace(SPEC, name="b"))
+        await eventually(lambda: len(it.watch.adapters) == 2)
+        assert it.changes == [1, 2]
+
+
+async def test_default_stays_a_tenant_when_its_record_goes() -> None:
+    async with followed() as it:
+        heavy = Tenant(name="default", weight=9.0)
+        await it.bucket.put(keys.tenant_key("default"), desired.encode(heavy))
+        await eventually(lambda: it.watch.tenants["default"] == heavy)
+        await it.bucket.delete(keys.tenant_key("default"))
+        await eventually(lambda: it.watch.tenants["default"] == DEFAULT_TENANT)
+
+
+async def test_a_record_that_does_not_parse_leaves_the_last_good_one_in_force() -> None:
+    async with followed() as it:
+        await it.watch.wait_synced()
+        await it.bucket.put(keys.adapter_key(SPEC.name), b"garbage")
+        await eventually(lambda: it.watch.invalid == 1)
+        assert it.watch.adapters == {SPEC.name: SPEC}
+
+
+async def test_what_was_deleted_while_the_registry_was_away_is_gone_after_it() -> None:
+    async with followed() as it:
+        await it.store.put_adapter(replace(SPEC, name="b"))
+        await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "b"})
+        it.registry.disconnect()
+        it.bucket._entries.pop(keys.adapter_key("b"))
+        it.registry.reconnect()
+        await it.store.put_adapter(replace(SPEC, name="c"))
+        await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "c"})
