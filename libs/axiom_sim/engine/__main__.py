@@ -107,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="echo x-request-id",
     )
+    add("--tell-residency", action="store_true", help="as with Axiom's worker extension")
     return parser
 
 

@@ -52,6 +52,7 @@ class EngineConfig:
     answer_tokens_max: int = 256
     prompt_tokens_details: bool = False
     request_id_headers: bool = False
+    tell_residency: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +202,21 @@ class SimulatedEngine:
             "hbm": [adapter.name for adapter in self.slots.hbm],
             "host": [adapter.name for adapter in self.slots.host],
         }
+
+    def residency(self) -> dict[str, Any] | None:
+        """What Axiom's worker extension tells of a real engine; None without it."""
+        if not self.config.tell_residency:
+            return None
+        hbm: list[int | None] = [adapter.number for adapter in self.slots.hbm]
+        free = [None] * (self.slots.hbm_slots - len(hbm))
+        worker = {
+            "gpu_slots": hbm + free,
+            "cpu_cached": [adapter.number for adapter in self.slots.host],
+            "max_loras": self.slots.hbm_slots,
+            "max_cpu_loras": self.slots.host_slots,
+        }
+        names = {adapter.name: adapter.number for adapter in self.names.all()}
+        return {"names": names, "workers": [worker]}
 
     def _admit(self, model: str | None) -> Adapter | None:
         adapter = None

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from axiom_common.drivers.vllm_engine import RESIDENCY_PATH
 from axiom_common.errors import InvalidInputError
 from axiom_sim.engine.answers import DONE, error_event, model_list
 from axiom_sim.engine.engine import Generation, SimulatedEngine
@@ -105,6 +106,7 @@ class EngineServer:
             "/ping": {"GET": self._health, "POST": self._health},
             "/version": {"GET": self._version},
             "/load": {"GET": self._server_load},
+            RESIDENCY_PATH: {"GET": self._residency},
             "/sim/stats": {"GET": self._stats},
             "/sim/faults": {"GET": self._faults, "POST": self._set_faults},
         }
@@ -245,6 +247,10 @@ class EngineServer:
 
     async def _server_load(self, _: Request) -> Reply:
         return _json({"server_load": self._engine.loop.in_flight})
+
+    async def _residency(self, _: Request) -> Reply:
+        told = self._engine.residency()
+        return _json({"detail": "Not Found"}, status=404) if told is None else _json(told)
 
     async def _stats(self, _: Request) -> Reply:
         return _json(self._engine.stats())
