@@ -1,0 +1,118 @@
+"""Requests in flight as the gateways of a region tell them, summed per engine.
+
+A vector holds absolute counts. A full report replaces it; a delta sets the counts it names, so a
+lost delta is healed by the next full one, a second later. A gateway that restarted (a higher
+incarnation) starts from nothing; one that falls silent is dropped, its requests with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId
+
+SILENT_MS = 3000.0
+"""Three full reports missed."""
+GATEWAYS_MAX = 256
+
+Count = tuple[EngineId, EngineAdapter, int]
+
+
+@dataclass(slots=True)
+class _Vector:
+    incarnation: int
+    seq: int
+    heard_ms: float
+    counts: dict[tuple[EngineId, EngineAdapter], int] = field(default_factory=dict)
+
+
+class InFlightVectors:
+    """The vectors of all gateways heard. Each method that changes sums returns the engines whose
+    sum changed, sorted."""
+
+    def __init__(self, *, silent_ms: float = SILENT_MS) -> None:
+        self._silent_ms = silent_ms
+        self._vectors: dict[GatewayId, _Vector] = {}
+        self._sums: dict[EngineId, dict[EngineAdapter, int]] = {}
+
+    @property
+    def gateways(self) -> int:
+        """How many gateways are heard."""
+        return len(self._vectors)
+
+    def of(self, engine: EngineId) -> Mapping[EngineAdapter, int]:
+        """Requests in flight on an engine by adapter; every count is above 0."""
+        return self._sums.get(engine, {})
+
+    def apply(
+        self,
+        gateway: GatewayId,
+        *,
+        incarnation: int,
+        seq: int,
+        full: bool,
+        counts: Iterable[Count],
+        now_ms: float,
+    ) -> tuple[EngineId, ...]:
+        """Fold one report. Older ones, and gateways beyond `GATEWAYS_MAX`, change nothing."""
+        vector = self._vectors.get(gateway)
+        if vector is None:
+            if len(self._vectors) >= GATEWAYS_MAX:
+                return ()
+            vector = self._vectors[gateway] = _Vector(incarnation, seq, now_ms)
+        elif (incarnation, seq) <= (vector.incarnation, vector.seq):
+            return ()
+        told = {(engine, adapter): max(0, count) for engine, adapter, count in counts}
+        gone = vector.counts if full or incarnation > vector.incarnation else {}
+        changes = dict.fromkeys(gone, 0) | told
+        vector.incarnation, vector.seq, vector.heard_ms = incarnation, seq, now_ms
+        return self._set(vector, changes)
+
+    def tell_engine(
+        self,
+        gateway: GatewayId,
+        engine: EngineId,
+        counts: Mapping[EngineAdapter, int],
+        now_ms: float,
+    ) -> tuple[EngineId, ...]:
+        """Fold all counts of one gateway on one engine, told beside its reports and newer than the
+        last of them; its next report goes on from there."""
+        vector = self._vectors.get(gateway)
+        if vector is None:
+            if len(self._vectors) >= GATEWAYS_MAX:
+                return ()
+            vector = self._vectors[gateway] = _Vector(incarnation=0, seq=0, heard_ms=now_ms)
+        vector.heard_ms = now_ms
+        gone = {key: 0 for key in vector.counts if key[0] == engine}
+        told = {(engine, adapter): max(0, count) for adapter, count in counts.items()}
+        return self._set(vector, gone | told)
+
+    def expire(self, now_ms: float) -> tuple[EngineId, ...]:
+        """Drop gateways that were silent for too long."""
+        changed: set[EngineId] = set()
+        for gateway, vector in list(self._vectors.items()):
+            if now_ms - vector.heard_ms >= self._silent_ms:
+                changed.update(self._set(vector, dict.fromkeys(vector.counts, 0)))
+                del self._vectors[gateway]
+        return tuple(sorted(changed))
+
+    def _set(
+        self, vector: _Vector, changes: Mapping[tuple[EngineId, EngineAdapter], int]
+    ) -> tuple[EngineId, ...]:
+        changed: set[EngineId] = set()
+        for key, count in changes.items():
+            before = vector.counts.pop(key, 0)
+            if count:
+                vector.counts[key] = count
+            if count == before:
+                continue
+            engine, adapter = key
+            sums = self._sums.setdefault(engine, {})
+            total = sums.pop(adapter, 0) + count - before
+            if total:
+                sums[adapter] = total
+            if not sums:
+                del self._sums[engine]
+            changed.add(engine)
+        return tuple(sorted(changed))

@@ -1,0 +1,86 @@
+"""Sums of in-flight vectors are what the gateways heard last told, whatever the order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId
+from axiom_common.state.inflight_vectors import GATEWAYS_MAX, SILENT_MS, Count, InFlightVectors
+
+ENGINES = [EngineId(f"n.e{i}") for i in range(3)]
+ADAPTERS = [BASE, EngineAdapter("a~1"), EngineAdapter("b~1")]
+COUNTS = st.lists(
+    st.tuples(st.sampled_from(ENGINES), st.sampled_from(ADAPTERS), st.integers(0, 9)), max_size=6
+)
+REPORTS = st.lists(
+    st.tuples(
+        st.sampled_from(["g1", "g2"]), st.integers(1, 2), st.integers(1, 9), st.booleans(), COUNTS
+    ),
+    max_size=20,
+)
+
+
+def _sums(vectors: InFlightVectors) -> dict[EngineId, dict[EngineAdapter, int]]:
+    return {engine: dict(vectors.of(engine)) for engine in ENGINES if vectors.of(engine)}
+
+
+@given(REPORTS)
+def test_sums_equal_a_fold_from_scratch_and_return_to_zero(
+    reports: list[tuple[str, int, int, bool, list[Count]]],
+) -> None:
+    vectors = InFlightVectors()
+    latest: dict[str, tuple[int, int]] = {}
+    model: dict[str, dict[tuple[EngineId, EngineAdapter], int]] = {}
+    for gateway, incarnation, seq, full, counts in reports:
+        before = _sums(vectors)
+        changed = vectors.apply(
+            GatewayId(gateway),
+            incarnation=incarnation,
+            seq=seq,
+            full=full,
+            counts=counts,
+            now_ms=0.0,
+        )
+        if (incarnation, seq) > latest.get(gateway, (0, 0)):
+            if full or incarnation > latest.get(gateway, (0, 0))[0]:
+                model[gateway] = {}
+            model[gateway] |= {(e, a): c for e, a, c in counts}
+            latest[gateway] = (incarnation, seq)
+        after = _sums(vectors)
+        assert set(changed) == {e for e in ENGINES if before.get(e) != after.get(e)}
+    expected: Counter[tuple[EngineId, EngineAdapter]] = Counter()
+    for vector in model.values():
+        expected.update(vector)
+    told = {(e, a): c for e, sums in _sums(vectors).items() for a, c in sums.items()}
+    assert told == {key: count for key, count in expected.items() if count}
+    vectors.expire(SILENT_MS)
+    assert (_sums(vectors), vectors.gateways) == ({}, 0)
+
+
+def test_a_gateway_that_still_speaks_is_kept() -> None:
+    vectors = InFlightVectors()
+    for gateway, now_ms in (("old", 0.0), ("new", 1.0)):
+        vectors.apply(
+            GatewayId(gateway),
+            incarnation=1,
+            seq=1,
+            full=True,
+            counts=[(ENGINES[0], BASE, 2)],
+            now_ms=now_ms,
+        )
+    assert vectors.expire(SILENT_MS) == (ENGINES[0],)
+    assert vectors.of(ENGINES[0]) == {BASE: 2}
+
+
+@pytest.mark.parametrize("beyond", [1, 10])
+def test_the_number_of_gateways_is_bounded(beyond: int) -> None:
+    vectors = InFlightVectors()
+    for number in range(GATEWAYS_MAX + beyond):
+        vectors.apply(
+            GatewayId(f"g{number}"), incarnation=1, seq=1, full=True, counts=[], now_ms=0.0
+        )
+    assert vectors.gateways == GATEWAYS_MAX
