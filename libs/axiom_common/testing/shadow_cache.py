@@ -67,6 +67,10 @@ class FakeShadowCache:
         self._check_there()
         return tuple(record.payload for record in self._records.values())
 
+    async def ping(self) -> None:
+        """Fails while away."""
+        self._check_there()
+
     def wipe(self) -> None:
         """Forget everything."""
         self._records.clear()

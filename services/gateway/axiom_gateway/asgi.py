@@ -27,13 +27,13 @@ class ClientGoneError(Exception):
 
 
 class Exchange:
-    """A request being answered. `headers` are response headers that every answer carries."""
+    """A request being answered."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self.headers: Headers = []
+        self._headers: dict[bytes, bytes] = {}
         self.status: int | None = None
         """Status of the answer once its head is sent."""
         self.cut: asyncio.Timeout | None = None
@@ -60,6 +60,10 @@ class Exchange:
             if key == wanted:
                 return str(value.decode("latin-1"))
         return None
+
+    def set_header(self, name: bytes, value: bytes) -> None:
+        """A header that the answer will carry, whatever the answer is."""
+        self._headers[name] = value
 
     async def body(self, bytes_max: int) -> bytes:
         """The whole request body; ApiError (413) beyond `bytes_max`, however it is sent."""
@@ -99,7 +103,7 @@ class Exchange:
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [(_CONTENT_TYPE, content_type), *self.headers, *extra],
+                "headers": [(_CONTENT_TYPE, content_type), *self._headers.items(), *extra],
             }
         )
 

@@ -6,6 +6,7 @@
 | all-saturated, all-quarantined | 429 | yes |
 | no-engine, shutting-down, and what an agent gives for a load | 503 | yes |
 | engine-failed | 502 | yes |
+| deadline-exceeded | 504 | |
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import msgspec
 from axiom_common.errors import AxiomError
 from axiom_common.model.reason import Reason
 
-BUSY_RETRY_AFTER_S = 1
-AWAY_RETRY_AFTER_S = 2
 NAMES_SHOWN_MAX = 50
 
 _STATUS: dict[Reason, int] = {
@@ -26,13 +25,16 @@ _STATUS: dict[Reason, int] = {
     Reason.ALL_SATURATED: 429,
     Reason.ALL_QUARANTINED: 429,
     Reason.ENGINE_FAILED: 502,
+    Reason.DEADLINE_EXCEEDED: 504,
 }
+_RETRY_AFTER_S = {429: 1, 502: 1, 503: 2}
 _MESSAGES: dict[Reason, str] = {
     Reason.ALL_SATURATED: "All engines of this model are busy.",
     Reason.ALL_QUARANTINED: "Every adapter slot of this model has requests in flight.",
     Reason.NO_ENGINE: "No engine can serve this model now.",
     Reason.ENGINE_FAILED: "The engine failed while it served this request.",
     Reason.SHUTTING_DOWN: "This gateway is shutting down.",
+    Reason.DEADLINE_EXCEEDED: "The request took longer than it may.",
 }
 
 
@@ -102,9 +104,7 @@ def unknown_model(name: str, known: Sequence[str]) -> ApiError:
 
 def unknown_route(method: str, path: str) -> ApiError:
     """404 for a path or method that /v1 does not have."""
-    return ApiError(
-        f"Unknown request URL: {method} {path[:256]}.", status=404, code="unknown_url"
-    )
+    return ApiError(f"Unknown request URL: {method} {path[:256]}.", status=404, code="unknown_url")
 
 
 def refused(reason: Reason, detail: str = "") -> ApiError:
@@ -116,8 +116,13 @@ def refused(reason: Reason, detail: str = "") -> ApiError:
         status=status,
         kind="rate_limit_error" if status == 429 else "server_error",
         code=reason.value,
-        retry_after_s=BUSY_RETRY_AFTER_S if status in (429, 502) else AWAY_RETRY_AFTER_S,
+        retry_after_s=_RETRY_AFTER_S.get(status),
     )
+
+
+def internal() -> ApiError:
+    """A defect of this gateway; the log has the cause."""
+    return ApiError("Internal error of the gateway.", status=500, kind="server_error")
 
 
 def from_engine(status: int, body: bytes) -> ApiError:

@@ -143,8 +143,8 @@ class _Stream:
             if not out:
                 continue
             if exchange.status is None:
-                if rewriter.failed and _is_engine_fault(out):
-                    return Try(verdict=Verdict.FAILED, detail="error before the first token")
+                if rewriter.error is not None and _is_engine_fault(rewriter.error):
+                    return Try(verdict=Verdict.FAILED, detail="error event")
                 self.first_token()
                 first_ms = clock.now_ms()
                 await exchange.start(200, _EVENT_STREAM.encode())
@@ -153,9 +153,9 @@ class _Stream:
             return Try(verdict=Verdict.FAILED, detail="empty stream")
         await exchange.finish(rewriter.finish())
         return Try(
-            verdict=Verdict.BROKEN if rewriter.failed else Verdict.SERVED,
+            verdict=Verdict.SERVED if rewriter.error is None else Verdict.BROKEN,
             status=200,
-            detail="error event in the stream" if rewriter.failed else "",
+            detail="" if rewriter.error is None else "error event",
             ttft_ms=first_ms - started_ms,
             tpot_ms=(clock.now_ms() - first_ms) / max(1, rewriter.events - 1),
         )
@@ -197,8 +197,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
     return b"".join(parts)
 
 
-def _is_engine_fault(event: bytes) -> bool:
+def _is_engine_fault(line: bytes) -> bool:
     """Whether an error event is the engine's fault (its code is no 4xx)."""
-    line = event.partition(b"\n")[0]
     error = errors.from_engine(500, line.partition(b":")[2])
     return not str(error.error_code).startswith("4")

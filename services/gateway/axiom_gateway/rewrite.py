@@ -54,8 +54,8 @@ class StreamRewriter:
         self._kept_bytes = 0
         self.events = 0
         """Data lines that went out."""
-        self.failed = False
-        """Whether the engine reported an error inside the stream."""
+        self.error: bytes | None = None
+        """The data line in which the engine reported an error, if it did."""
 
     def feed(self, chunk: bytes) -> bytes:
         """The complete lines so far, rewritten. UnavailableError when a line has no end."""
@@ -90,7 +90,7 @@ class StreamRewriter:
             return line
         self.events += 1
         if line.startswith(_ERROR_EVENT):
-            self.failed = True
+            self.error = line
         if self._name is None:
             return line
         start = line.find(b"{", len(_DATA))

@@ -1,0 +1,88 @@
+"""The process: settings and real drivers, then the app until a signal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+from pathlib import Path
+
+from axiom_common.drivers.nats_bus import NatsBus
+from axiom_common.drivers.nats_connection import NatsConnection
+from axiom_common.drivers.nats_registry import NatsRegistry
+from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import SettingsError
+from axiom_common.model.ids import RegionId
+from axiom_common.policy.profile import BUILT_IN
+from axiom_common.runtime.http_server import HttpServer
+from axiom_common.runtime.lifecycle import run_process
+from axiom_common.runtime.logging import Log, set_up_logging
+from axiom_common.runtime.settings import exit_on_bad_settings, load_settings
+from axiom_gateway.app import CUT_GRACE_MS, GatewayApp
+from axiom_gateway.settings import GatewaySettings
+
+SERVICE = "gateway"
+
+
+async def serve(
+    settings: GatewaySettings,
+    cache: RedisShadowCache,
+    group: asyncio.TaskGroup,
+    stop: asyncio.Event,
+) -> None:
+    """Run the gateway until `stop`, then drain it."""
+    clock = SystemClock()
+    connection = NatsConnection(
+        settings.nats_url, name=f"{SERVICE}-{settings.gateway}", clock=clock
+    )
+    bus = NatsBus(connection)
+    app = GatewayApp(
+        settings,
+        bus=bus,
+        registry=NatsRegistry(connection),
+        cache=cache,
+        clock=clock,
+        nonce=secrets.token_hex(6),
+    )
+    await connection.start(group)
+    asgi = await app.start(group)
+    drain_s = (settings.drain_ms + CUT_GRACE_MS) / 1e3 + 1.0
+    server = HttpServer(asgi, host=settings.host, port=settings.port, drain_s=drain_s)
+    serving = group.create_task(server.serve(), name="http server")
+    Log(f"axiom.{SERVICE}", clock).info("listening", port=server.port)
+    await stop.wait()
+    server.stop()
+    await app.drain()
+    await serving
+    await app.stop()
+    await bus.close()
+    await connection.close()
+    await cache.close()
+
+
+def main() -> None:
+    """Entry point of `axiom-gateway`."""
+    parser = argparse.ArgumentParser(
+        prog="axiom-gateway", description="Serves the OpenAI API of a region's LoRA fleet."
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
+    parser.add_argument("--region", help="region that this gateway serves")
+    parser.add_argument("--gateway", help="name of this gateway, unique in its region")
+    parser.add_argument("--nats-url", help="NATS servers, separated by commas")
+    parser.add_argument("--redis-url", help="shadow cache")
+    parser.add_argument("--host", help="address to listen on")
+    parser.add_argument("--port", type=int, help="port of all its APIs; 0 takes a free one")
+    parser.add_argument("--default-profile", help=f"one of: {', '.join(BUILT_IN)}")
+    flags = vars(parser.parse_args())
+    try:
+        settings = load_settings(GatewaySettings, config=flags.pop("config"), **flags)
+        cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
+    except SettingsError as error:
+        exit_on_bad_settings(error)
+    set_up_logging(SERVICE, settings.log_level)
+    run_process(lambda group, stop: serve(settings, cache, group, stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""The gateway: wires its parts, owns its tasks, says how it is, and drains at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from axiom_common.errors import UnavailableError
+from axiom_common.model.ids import GatewayId, RegionId
+from axiom_common.policy.profile import BUILT_IN
+from axiom_common.ports.bus import Bus
+from axiom_common.ports.clock import Clock
+from axiom_common.ports.registry import Registry
+from axiom_common.ports.shadow_cache import ShadowCache
+from axiom_common.runtime.desired_store import DesiredWatch
+from axiom_common.runtime.lifecycle import Owner
+from axiom_common.runtime.logging import Log
+from axiom_common.runtime.ops import Readiness, ops_routes
+from axiom_common.wire import keys
+from axiom_gateway.admin import AdminView, SeenRegion, admin_app
+from axiom_gateway.asgi import App, Receive, Scope, Send
+from axiom_gateway.decisions import DecisionLog
+from axiom_gateway.dispatch import Dispatcher
+from axiom_gateway.ensure import Ensurer
+from axiom_gateway.feed import RegionFeed
+from axiom_gateway.handlers import PREFIX, V1
+from axiom_gateway.hold import HoldQueue
+from axiom_gateway.inflight import InFlightPublisher
+from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.prober import Prober
+from axiom_gateway.proxy import Proxy
+from axiom_gateway.settings import GatewaySettings
+from axiom_gateway.state import GatewayState
+
+SWEEP_EVERY_MS = 250.0
+RETRY_MS = 500.0
+DRAIN_POLL_MS = 20.0
+CUT_GRACE_MS = 1000.0
+"""After the drain: how long streams have to send their last event."""
+
+
+class GatewayApp:
+    """Everything but the socket, so that it runs on fakes as well.
+
+    `nonce` differs between any two starts of any gateways: it makes the ids of decisions unique.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        *,
+        bus: Bus,
+        registry: Registry,
+        cache: ShadowCache,
+        clock: Clock,
+        nonce: str,
+    ) -> None:
+        self._settings = settings
+        self._region = RegionId(settings.region)
+        self._bus = bus
+        self._registry = registry
+        self._clock = clock
+        self._nonce = nonce
+        self._ids = 0
+        self._log = Log("axiom.gateway", clock)
+        self._registry_away = False
+        self._draining = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.metrics = GatewayMetrics()
+        self.decisions = DecisionLog()
+        self.state = GatewayState(clock, BUILT_IN)
+        self.hold = HoldQueue(
+            held_max=settings.held_max, release=lambda d: self.state.release(d.booking)
+        )
+        self.feed = RegionFeed(
+            self.state,
+            bus,
+            cache,
+            clock,
+            self.metrics,
+            self._log,
+            region=self._region,
+            gateway=GatewayId(settings.gateway),
+        )
+        self._proxy = Proxy(
+            clock,
+            connect_ms=settings.connect_ms,
+            idle_ms=settings.engine_idle_ms,
+            connections_max=settings.requests_max,
+        )
+
+    async def start(self, owner: Owner) -> App:
+        """Start all tasks in `owner`; returns the ASGI app to serve."""
+        settings = self._settings
+        gateway = GatewayId(settings.gateway)
+        desired = await self._registry.bucket(keys.DESIRED_BUCKET)
+        self._watch = DesiredWatch(desired, self._log, self._desired_changed)
+        publisher = InFlightPublisher(
+            self._bus,
+            self._clock,
+            await self._registry.bucket(keys.incarnation_bucket(self._region)),
+            region=self._region,
+            gateway=gateway,
+            read=self.state.vector,
+        )
+        self.state.on_room = self.hold.changed
+        self.state.on_booking = publisher.changed
+        ensurer = Ensurer(
+            self._bus,
+            owner,
+            self.metrics,
+            region=self._region,
+            gateway=gateway,
+            in_flight=self.state.in_flight_on,
+            deadline_ms=settings.ensure_ms,
+        )
+        self._v1 = V1(
+            settings=settings,
+            clock=self._clock,
+            owner=owner,
+            log=self._log,
+            catalog=self.state.catalog,
+            dispatcher=Dispatcher(
+                clock=self._clock,
+                state=self.state,
+                proxy=self._proxy,
+                ensurer=ensurer,
+                hold=self.hold,
+                decisions=self.decisions,
+                metrics=self.metrics,
+            ),
+            metrics=self.metrics,
+            profiles=BUILT_IN,
+            new_id=self._new_id,
+        )
+        prober = Prober(self._clock, silent=self.feed.silent_engines, found=self.state.probed)
+        self._expose()
+        jobs = {
+            "sweep": self._sweep(),
+            "bootstrap": self.feed.bootstrap(),
+            "follow desired state": self._retried(self._watch.run),
+            "tell in-flight": publisher.run(),
+            "probe engines": prober.run(),
+        }
+        self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
+        await self.feed.start()
+        admin = admin_app(desired, self.admin_view)
+        others = Starlette(
+            routes=[
+                *ops_routes(self.metrics.registry, self.readiness),
+                Mount("/admin/v1", app=admin),
+            ]
+        )
+        return _route(self._v1, others)
+
+    async def drain(self) -> None:
+        """Take no new requests; return when those under way have ended, or were cut at the bound."""
+        self._draining = True
+        self._v1.drain()
+        await self._until_idle(self._settings.drain_ms)
+        self._v1.cut_all()
+        await self._until_idle(CUT_GRACE_MS)
+
+    async def stop(self) -> None:
+        """End the tasks and let go of engines; bus and stores may be closed then."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._proxy.close()
+
+    def readiness(self) -> Readiness:
+        """Ready once the view came from the shadow cache or the bus, until the drain begins."""
+        seen = self.feed.seen_at_ms is not None
+        return Readiness(
+            ready=seen and not self._draining,
+            degraded=self.degraded(),
+            facts={
+                "engines": len(self.state.engines),
+                "adapters": len(self._watch.adapters),
+                "peers": self.state.peers,
+                "view_age_ms": self.feed.view_age_ms(),
+                "under_way": self._v1.under_way,
+                "held": self.hold.count,
+            },
+        )
+
+    def degraded(self) -> tuple[str, ...]:
+        """What is not as it should be, by stable names."""
+        found = list(self.feed.degraded())
+        if self._registry_away or not self._watch.synced:
+            found.append("registry-away")
+        if self._draining:
+            found.append("draining")
+        return tuple(found)
+
+    def admin_view(self) -> AdminView:
+        """What the admin API shows of the region."""
+        region = SeenRegion(
+            nodes=self.feed.seen_nodes(),
+            adapters=len(self._watch.adapters),
+            degraded=self.degraded(),
+            view_age_ms=self.feed.view_age_ms(),
+        )
+        return AdminView(regions={self._region: region})
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"{self._nonce}-{self._ids:x}"
+
+    def _desired_changed(self) -> None:
+        self._registry_away = False
+        self.state.desired_changed(self._watch.adapters, self._watch.base_models)
+
+    async def _sweep(self) -> None:
+        while True:
+            await self._clock.sleep_ms(SWEEP_EVERY_MS)
+            await self.feed.sweep()
+            self.state.sweep()
+
+    async def _retried(self, follow: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await follow()
+            except UnavailableError as error:
+                self._registry_away = True
+                self._log.warning("registry away", once_a_minute="registry", cause=str(error))
+            await self._clock.sleep_ms(RETRY_MS)
+
+    async def _until_idle(self, timeout_ms: float) -> None:
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        while self._v1.under_way and self._clock.now_ms() < deadline_ms:
+            await self._clock.sleep_ms(DRAIN_POLL_MS)
+
+    def _expose(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("in_flight", "Requests being served.", lambda: self._v1.under_way)
+        gauge("held", "Requests waiting for room.", lambda: self.hold.count)
+        gauge("engines", "Engines in the view.", lambda: len(self.state.engines))
+        gauge("peers", "Other gateways heard.", lambda: self.state.peers)
+        gauge(
+            "view_age_seconds",
+            "Time since the last report of any node; -1 before the first.",
+            lambda: (age if (age := self.feed.view_age_ms()) is not None else -1e3) / 1e3,
+        )
+        gauge(
+            "dropped_messages",
+            "Bus messages lost to full subscriptions since the start.",
+            lambda: self._bus.dropped,
+        )
+
+
+def _route(v1: V1, others: App) -> App:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
+            await v1(scope, receive, send)
+        else:
+            await others(scope, receive, send)
+
+    return app

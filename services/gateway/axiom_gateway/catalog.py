@@ -1,0 +1,125 @@
+"""Which model names mean what: a base model, a declared adapter, or one that people loaded.
+
+Names come from the desired state and from what engines say they answer to. A managed name of an
+engine (`bot~3`) is Axiom's own and no client may use it; the adapter `bot` stands for its current
+revision.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from axiom_common.model.adapter import AdapterSpec, is_managed
+from axiom_common.model.engine import EngineState
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId
+from axiom_common.model.tenant import Tenant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a name means. `spec` None with an adapter: people loaded it themselves.
+
+    `excluded` are engines of the base model that don't have such an adapter.
+    """
+
+    base_model: str
+    adapter: EngineAdapter = BASE
+    spec: AdapterSpec | None = None
+    excluded: tuple[EngineId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    """One line of GET /v1/models. `parent` None: a base model."""
+
+    name: str
+    parent: str | None
+
+
+class Catalog:
+    """Names of one region. Written by the gateway's state, read by every request."""
+
+    def __init__(self) -> None:
+        self._adapters: Mapping[str, AdapterSpec] = {}
+        self._base_models: frozenset[str] = frozenset()
+        self._engines: dict[EngineId, EngineState] = {}
+        self._of_base: defaultdict[str, set[EngineId]] = defaultdict(set)
+        self._unmanaged: defaultdict[str, set[EngineId]] = defaultdict(set)
+
+    def set_desired(self, adapters: Mapping[str, AdapterSpec], base_models: Iterable[str]) -> None:
+        """Replace what is declared."""
+        self._adapters = adapters
+        self._base_models = frozenset(base_models)
+
+    def set_engine(self, state: EngineState) -> None:
+        """Add or replace what an engine answers to."""
+        before = self._engines.get(state.engine)
+        self._engines[state.engine] = state
+        if before is not None:
+            if _names(before) == _names(state):
+                return
+            self._forget(before)
+        self._of_base[state.base_model].add(state.engine)
+        for name in state.registered:
+            if not is_managed(name):
+                self._unmanaged[name].add(state.engine)
+
+    def remove_engine(self, engine: EngineId) -> None:
+        """Forget an engine."""
+        before = self._engines.pop(engine, None)
+        if before is not None:
+            self._forget(before)
+
+    def resolve(self, name: str, tenant: Tenant) -> Target | None:
+        """What `name` means to a tenant; None when it may not use it, or nothing has it."""
+        if name in self._base_models or name in self._of_base:
+            return Target(base_model=name)
+        spec = self._adapters.get(name)
+        if spec is not None:
+            if spec.tenant != tenant.name:
+                return None
+            return Target(base_model=spec.base_model, adapter=spec.engine_name, spec=spec)
+        having = self._unmanaged.get(name)
+        if not having:
+            return None
+        base_model = self._engines[min(having)].base_model
+        others = self._of_base[base_model] - having
+        return Target(
+            base_model=base_model, adapter=EngineAdapter(name), excluded=tuple(sorted(others))
+        )
+
+    def entries(self, tenant: Tenant) -> list[ModelEntry]:
+        """All names a tenant may use: base models first, each group by name."""
+        bases = sorted(self._base_models | self._of_base.keys())
+        parents = {
+            spec.name: spec.base_model
+            for spec in self._adapters.values()
+            if spec.tenant == tenant.name
+        }
+        for name, having in self._unmanaged.items():
+            if name not in self._adapters:
+                parents.setdefault(name, self._engines[min(having)].base_model)
+        return [ModelEntry(name=name, parent=None) for name in bases] + [
+            ModelEntry(name=name, parent=parents[name])
+            for name in sorted(parents.keys() - set(bases))
+        ]
+
+    def _forget(self, state: EngineState) -> None:
+        _discard(self._of_base, state.base_model, state.engine)
+        for name in state.registered:
+            if not is_managed(name):
+                _discard(self._unmanaged, name, state.engine)
+
+
+def _names(state: EngineState) -> tuple[str, tuple[EngineAdapter, ...]]:
+    return state.base_model, state.registered
+
+
+def _discard(index: defaultdict[str, set[EngineId]], key: str, engine: EngineId) -> None:
+    engines = index.get(key)
+    if engines is not None:
+        engines.discard(engine)
+        if not engines:
+            del index[key]

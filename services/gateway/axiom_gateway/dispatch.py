@@ -1,0 +1,252 @@
+"""The life of one request: decide, make the adapter usable, forward; again elsewhere if need be.
+
+    decide --no winner--> hold ---time is up, or nothing to wait for---> 429 or 503
+      | winner, booked     | room
+      v                    v
+    ensure --refused--> decide again without that engine
+      | usable
+      v
+    forward --failed before the first byte--> decide again without that engine, once
+      |     --the engine forgot the adapter--> ensure again
+      v
+    served, or an error event after the first byte
+
+Whatever happens, the booking of each decision is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import xxhash
+
+from axiom_common.model.decision import Decision, LoadKind, Query
+from axiom_common.model.ids import BASE, EngineId
+from axiom_common.model.placement import EnsureOutcome
+from axiom_common.model.reason import Reason
+from axiom_common.ports.clock import Clock
+from axiom_common.wire import headers
+from axiom_gateway.asgi import Exchange
+from axiom_gateway.catalog import Target
+from axiom_gateway.decisions import DecisionLog, DecisionRecord
+from axiom_gateway.ensure import PASSING, Ensurer
+from axiom_gateway.errors import ApiError, refused
+from axiom_gateway.hold import HoldQueue, may_pass
+from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.openai_requests import ParsedRequest
+from axiom_gateway.proxy import Proxy, Try, Upstream, Verdict
+from axiom_gateway.state import GatewayState
+
+FAILURES_MAX = 2
+"""Tries that may fail at an engine: the first one, and once elsewhere."""
+ATTEMPTS_MAX = 8
+"""Decisions a request may cost, refused loads included."""
+
+_ENGINE = headers.ENGINE.encode()
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """One request on its way. `failed` engines are left out for good, `refused` for a while."""
+
+    id: str
+    request_id: str
+    request: ParsedRequest
+    target: Target
+    profile: str
+    exchange: Exchange
+    arrived_ms: float
+    hold_left_ms: float
+    failures: int = 0
+    failed: tuple[EngineId, ...] = ()
+    refused: tuple[EngineId, ...] = ()
+    forgotten: tuple[EngineId, ...] = ()
+    reason: Reason = Reason.NO_ENGINE
+    attempt: int = field(default=0)
+
+    def query(self) -> Query:
+        """What the decision needs to know of it now."""
+        target, spec = self.target, self.target.spec
+        return Query(
+            base_model=target.base_model,
+            adapter=target.adapter,
+            rank=spec.rank if spec else 0,
+            size_bytes=spec.size_bytes if spec else 0,
+            prompt_tokens=self.request.prompt_tokens,
+            affinity_hash=self.request.affinity_hash(target.adapter),
+            request_hash=xxhash.xxh3_64_intdigest(self.id.encode()),
+            excluded=(*target.excluded, *self.failed, *self.refused),
+        )
+
+
+class Dispatcher:
+    """Carries jobs through. One for a gateway."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        state: GatewayState,
+        proxy: Proxy,
+        ensurer: Ensurer,
+        hold: HoldQueue,
+        decisions: DecisionLog,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._clock = clock
+        self._state = state
+        self._proxy = proxy
+        self._ensurer = ensurer
+        self._hold = hold
+        self._decisions = decisions
+        self._metrics = metrics
+
+    async def run(self, job: Job) -> None:
+        """Serve it, or raise the ApiError to answer with."""
+        while job.attempt < ATTEMPTS_MAX:
+            job.attempt += 1
+            query, decision = await self._decide(job)
+            assert decision.winner is not None
+            engine = decision.winner.engine
+            self._record(job, query, decision)
+            try:
+                if not await self._usable(job, engine, decision.load):
+                    continue
+                outcome = await self._forward(job, engine, decision.booking)
+            finally:
+                self._state.release(decision.booking)
+            if outcome.verdict is Verdict.BROKEN:
+                await job.exchange.fail(refused(Reason.ENGINE_FAILED))
+            if outcome.verdict not in (Verdict.FAILED, Verdict.FORGOTTEN):
+                return
+            self._set_aside(job, engine, outcome)
+            if job.failures >= FAILURES_MAX:
+                break
+        raise self._refuse(job.reason)
+
+    async def _decide(self, job: Job) -> tuple[Query, Decision]:
+        """A decision with a winner, at once or after a hold; ApiError when there is none."""
+        query = job.query()
+        lane = _lane(query)
+        decision = None if self._hold.waits(lane) else self._decide_now(job, query)
+        if decision is not None and decision.winner is not None:
+            return query, decision
+        if job.refused:
+            # Their slots or loads may be free in a moment: they count again when this one is held.
+            job.refused = ()
+            query = job.query()
+            lane = _lane(query)
+        elif decision is not None and not may_pass(decision):
+            self._record(job, query, decision)
+            raise self._refuse(job.reason if job.failed else Reason.NO_ENGINE, decision)
+        if self._hold.full:
+            raise self._refuse(_why_full(decision), decision)
+        held_ms = self._clock.now_ms()
+        held = await self._hold.wait(
+            lane, lambda: self._decide_now(job, query), timeout_ms=job.hold_left_ms
+        )
+        waited_ms = self._clock.now_ms() - held_ms
+        job.hold_left_ms -= waited_ms
+        self._metrics.held(waited_ms)
+        if held is not None and held.winner is not None:
+            return query, held
+        last = held or self._state.choose(query, job.profile)
+        self._record(job, query, last)
+        raise self._refuse(_why_full(last) if may_pass(last) else job.reason, last)
+
+    def _decide_now(self, job: Job, query: Query) -> Decision:
+        began_ms = self._clock.now_ms()
+        decision = self._state.decide(query, job.profile)
+        outcome = decision.load.value if decision.winner else "no-winner"
+        self._metrics.decision(job.profile, outcome, self._clock.now_ms() - began_ms)
+        return decision
+
+    async def _usable(self, job: Job, engine: EngineId, load: LoadKind) -> bool:
+        """Make the adapter usable on the engine; False when that engine can't have it now."""
+        spec = job.target.spec
+        if spec is None or (load is LoadKind.NONE and engine not in job.forgotten):
+            return True
+        result = await self._ensurer.ensure(engine, spec)
+        if result is None:
+            # Nobody to ask: an engine that has the name loads it when the request comes.
+            if self._state.has_registered(engine, spec.engine_name):
+                return True
+            job.reason = Reason.NO_ENGINE
+            job.failed += (engine,)
+            return False
+        if result.outcome is not EnsureOutcome.REFUSED:
+            return True
+        job.reason = result.reason or Reason.ENGINE_REFUSED
+        if job.reason in PASSING:
+            job.refused += (engine,)
+        else:
+            job.failed += (engine,)
+        return False
+
+    async def _forward(self, job: Job, engine: EngineId, booking: int) -> Try:
+        state = self._state.engine(engine)
+        if state is None:
+            return Try(verdict=Verdict.FAILED, detail="the engine left the region")
+        adapter = job.target.adapter
+        served_name = state.served_name if adapter == BASE else adapter
+        to = Upstream(
+            url=state.url + job.request.endpoint.value,
+            served_name=served_name,
+            model=job.request.model,
+            is_adapter=adapter != BASE,
+            body=job.request.body_for(served_name),
+            request_id=job.request_id,
+        )
+        job.exchange.set_header(_ENGINE, engine.encode())
+
+        def first_token() -> None:
+            self._state.first_token(booking)
+            self._metrics.first_byte(self._clock.now_ms() - job.arrived_ms)
+
+        self._state.sent(engine)
+        try:
+            outcome = await self._proxy.forward(to, job.exchange, first_token)
+        except asyncio.CancelledError:
+            self._state.abandoned(engine)
+            raise
+        self._metrics.tried(outcome.verdict.value)
+        self._state.observe(engine, outcome)
+        return outcome
+
+    def _set_aside(self, job: Job, engine: EngineId, outcome: Try) -> None:
+        """After a try that the client saw nothing of: which engines the next one may use."""
+        if outcome.verdict is Verdict.FORGOTTEN and engine not in job.forgotten:
+            job.forgotten += (engine,)
+            if job.target.spec is not None:
+                return
+        job.failures += 1
+        job.failed += (engine,)
+        job.reason = Reason.ENGINE_FAILED
+
+    def _record(self, job: Job, query: Query, decision: Decision) -> None:
+        self._decisions.add(
+            DecisionRecord(
+                id=job.id,
+                at_ms=self._clock.now_ms(),
+                attempt=job.attempt,
+                query=query,
+                decision=decision,
+            )
+        )
+
+    def _refuse(self, reason: Reason, decision: Decision | None = None) -> ApiError:
+        self._metrics.refusal(reason)
+        refusals = decision.refusals if decision else {}
+        counts = ", ".join(f"{count} {why.value}" for why, count in sorted(refusals.items()))
+        return refused(reason, f"Engines: {counts}." if counts else "")
+
+
+def _lane(query: Query) -> tuple[str, str, tuple[EngineId, ...]]:
+    return query.base_model, query.adapter, query.excluded
+
+
+def _why_full(decision: Decision | None) -> Reason:
+    if decision is not None and Reason.SATURATED not in decision.refusals:
+        return Reason.ALL_QUARANTINED
+    return Reason.ALL_SATURATED

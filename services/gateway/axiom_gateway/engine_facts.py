@@ -1,0 +1,86 @@
+"""What this gateway knows of one engine: the agent's word, and what its own requests have shown."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from axiom_common.model.engine import EngineState, GpuState
+from axiom_common.policy.columns import EngineRow
+from axiom_common.policy.evidence import Evidence, Memory, remember
+from axiom_common.state.breaker import Breaker
+
+OWN_SAMPLES_MAX = 16
+OWN_SAMPLE_MS = 10_000.0
+"""Older streams say nothing of now: an engine that is avoided must not look slow for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnSample:
+    at_ms: float
+    ttft_ms: float | None
+    tpot_ms: float | None
+
+
+@dataclass(slots=True)
+class EngineFacts:
+    """One engine. `heard_ms` None: known from the shadow cache only. `row` is what was written."""
+
+    state: EngineState
+    gpu: tuple[GpuState, ...]
+    reported_ms: float
+    heard_ms: float | None = None
+    agent_dead: bool = False
+    probe_ok: bool | None = None
+    foreign: int = 0
+    breaker: Breaker = field(default_factory=Breaker)
+    memory: Memory = field(default_factory=Memory)
+    row: EngineRow | None = None
+    breaker_written: bool = False
+    _own: deque[_OwnSample] = field(default_factory=lambda: deque(maxlen=OWN_SAMPLES_MAX))
+
+    def reported(
+        self, state: EngineState, gpu: tuple[GpuState, ...], now_ms: float, *, heard: bool
+    ) -> None:
+        """Take over a newer state; the one before it goes to the memory.
+
+        Of a repeated sample (a change between two scrapes, an engine that hangs) only the GPUs are
+        new.
+        """
+        if state.sample != self.state.sample:
+            self.memory = remember(self.memory, self.state, self.gpu, self.reported_ms)
+        else:
+            thermal = self.memory.thermal.after(self.gpu, self.reported_ms)
+            self.memory = replace(self.memory, thermal=thermal)
+        self.state = state
+        self.gpu = gpu
+        self.reported_ms = now_ms
+        if heard:
+            self.heard_ms = now_ms
+            self.agent_dead = False
+            self.probe_ok = None
+
+    def timed(self, ttft_ms: float | None, tpot_ms: float | None, now_ms: float) -> None:
+        """One of this gateway's own streams ended."""
+        self._own.append(_OwnSample(now_ms, ttft_ms, tpot_ms))
+
+    def evidence(self, now_ms: float) -> Evidence:
+        """All that the rules may look at, now."""
+        while self._own and now_ms - self._own[0].at_ms > OWN_SAMPLE_MS:
+            self._own.popleft()
+        return Evidence(
+            heard_age_ms=None if self.heard_ms is None else now_ms - self.heard_ms,
+            agent_dead=self.agent_dead,
+            probe_ok=self.probe_ok,
+            breaker_open=self.breaker.is_open(now_ms),
+            gpu=self.gpu,
+            own_ttft_ms=_mean(sample.ttft_ms for sample in self._own),
+            own_tpot_ms=_mean(sample.tpot_ms for sample in self._own),
+            memory=self.memory,
+        )
+
+
+def _mean(samples: Iterable[float | None]) -> float | None:
+    known = [sample for sample in samples if sample is not None]
+    return sum(known) / len(known) if known else None

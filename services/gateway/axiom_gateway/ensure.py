@@ -1,0 +1,93 @@
+"""Loads on demand: asks the engine's agent, once for all who want the same load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from axiom_common.errors import UnavailableError, WireError
+from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.ids import EngineId, GatewayId, RegionId, node_of
+from axiom_common.model.placement import EnsureOutcome, EnsureResult
+from axiom_common.model.reason import Reason
+from axiom_common.ports.bus import Bus
+from axiom_common.runtime.lifecycle import Owner
+from axiom_common.wire import subjects
+from axiom_common.wire.schemas import (
+    EnsureReply,
+    EnsureRequest,
+    InFlightCount,
+    decode,
+    encode,
+)
+from axiom_gateway.metrics import GatewayMetrics
+
+ASKED_MAX = 1024
+REPLY_MARGIN_MS = 500.0
+"""The agent answers at its deadline at the latest; the answer needs time to travel."""
+
+PASSING = frozenset({Reason.NO_IDLE_SLOT, Reason.TOO_MANY_LOADS, Reason.IN_USE})
+"""Refusals that a little time may lift; all others stand for this request."""
+
+
+class Ensurer:
+    """Asks agents over the bus. `owner` runs the asking, so that one asker may go away.
+
+    `in_flight` tells this gateway's own requests on an engine, for the agent to know idle slots.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        owner: Owner,
+        metrics: GatewayMetrics,
+        *,
+        region: RegionId,
+        gateway: GatewayId,
+        in_flight: Callable[[EngineId], tuple[InFlightCount, ...]],
+        deadline_ms: float,
+    ) -> None:
+        self._bus = bus
+        self._owner = owner
+        self._metrics = metrics
+        self._region = region
+        self._gateway = gateway
+        self._in_flight = in_flight
+        self._deadline_ms = deadline_ms
+        self._asked: dict[tuple[EngineId, str], asyncio.Task[EnsureResult | None]] = {}
+
+    async def ensure(self, engine: EngineId, adapter: AdapterSpec) -> EnsureResult | None:
+        """The agent's answer; None when the bus or the agent is away."""
+        key = (engine, adapter.engine_name)
+        asked = self._asked.get(key)
+        if asked is None:
+            if len(self._asked) >= ASKED_MAX:
+                return EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.TOO_MANY_LOADS)
+            asked = self._owner.create_task(
+                self._ask(engine, adapter), name=f"ensure {adapter.engine_name} on {engine}"
+            )
+            self._asked[key] = asked
+            asked.add_done_callback(lambda _: self._asked.pop(key, None))
+        return await asyncio.shield(asked)
+
+    async def _ask(self, engine: EngineId, adapter: AdapterSpec) -> EnsureResult | None:
+        request = EnsureRequest(
+            engine=engine,
+            adapter=adapter,
+            deadline_ms=self._deadline_ms,
+            gateway=self._gateway,
+            in_flight=self._in_flight(engine),
+        )
+        subject = subjects.node_ensure(self._region, node_of(engine))
+        try:
+            payload = await self._bus.request(
+                subject, encode(request), timeout_ms=self._deadline_ms + REPLY_MARGIN_MS
+            )
+            result = decode(payload, EnsureReply).result
+        except UnavailableError:
+            result = None
+        except WireError:
+            self._metrics.bad_message()
+            result = None
+        self._metrics.ensure(result.outcome if result else None)
+        return result

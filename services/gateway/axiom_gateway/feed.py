@@ -1,0 +1,229 @@
+"""How the region reaches this gateway: the shadow cache at the start, the bus from then on.
+
+Subscribe first, then read the cache: what arrives meanwhile is newer or older than the record of
+the cache, and (incarnation, seq) tells which. From arrivals alone agents are alive, suspect or
+dead; a node whose agent is dead and whose engines answer no probe either is forgotten in the end.
+"""
+
+from __future__ import annotations
+
+from axiom_common.errors import UnavailableError, WireError
+from axiom_common.model.engine import NodeState
+from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId
+from axiom_common.ports.bus import Bus
+from axiom_common.ports.clock import Clock
+from axiom_common.ports.shadow_cache import ShadowCache
+from axiom_common.runtime.logging import Log
+from axiom_common.state.liveness import SUSPECT_MS, Liveness, Sweep
+from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
+from axiom_common.wire import subjects
+from axiom_common.wire.reports import decode_node_report
+from axiom_common.wire.schemas import InFlightReport, NodeRecord, ResyncRequest, decode, encode
+from axiom_gateway.admin import SeenNode
+from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.state import GatewayState
+
+CACHE_RETRY_MS = 500.0
+CACHE_PING_MS = 2_000.0
+RESYNC_EVERY_MS = 1_000.0
+"""A full report comes on each beat; an agent is asked for one only when beats do not bring it."""
+RESYNCS_A_SWEEP_MAX = 64
+STALE_MS = 1_000.0
+FORGET_MS = 60_000.0
+"""Twice the life of a record in the shadow cache."""
+
+
+class RegionFeed:
+    """Folds what the region tells, and keeps `state` up to date with it."""
+
+    def __init__(
+        self,
+        state: GatewayState,
+        bus: Bus,
+        cache: ShadowCache,
+        clock: Clock,
+        metrics: GatewayMetrics,
+        log: Log,
+        *,
+        region: RegionId,
+        gateway: GatewayId,
+    ) -> None:
+        self._state = state
+        self._bus = bus
+        self._cache = cache
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._region = region
+        self._gateway = gateway
+        self._view = RegionView(region)
+        self._liveness = Liveness()
+        self._swept = Sweep(suspect=(), dead=(), frozen=False)
+        self._heard_ms: dict[NodeId, float] = {}
+        self._dead_ms: dict[NodeId, float] = {}
+        self._lacking_ms: dict[NodeId, float] = {}
+        self._cache_away = False
+        self.seen_at_ms: float | None = None
+        """When the first news came, from the cache or from the bus."""
+
+    async def start(self) -> None:
+        """Listen to the bus."""
+        await self._bus.subscribe(subjects.all_node_reports(self._region), self._on_report)
+        await self._bus.subscribe(subjects.all_inflight(self._region), self._on_vector)
+
+    async def bootstrap(self) -> None:
+        """Read the shadow cache until it worked once; then only look whether it is there."""
+        read = False
+        while True:
+            try:
+                if read:
+                    await self._cache.ping()
+                else:
+                    self._take_over(await self._cache.read_all())
+                    read = True
+                self._cache_away = False
+            except UnavailableError as error:
+                self._cache_away = True
+                self._log.warning("redis away", once_a_minute="cache", cause=str(error))
+            await self._clock.sleep_ms(CACHE_PING_MS if read else CACHE_RETRY_MS)
+
+    async def sweep(self) -> None:
+        """Judge agents by their silence; ask for what is lacking."""
+        now_ms = self._clock.now_ms()
+        self._swept = self._liveness.sweep(now_ms)
+        for node in self._swept.dead:
+            self._dead_ms[node] = now_ms
+            self._state.agent_died(node)
+            self._log.warning("agent silent", node=node)
+        for node in [n for n, since_ms in self._dead_ms.items() if now_ms - since_ms >= FORGET_MS]:
+            if not self._any_engine_answers(node):
+                self._forget(node, now_ms)
+        await self._ask_for_full(now_ms)
+
+    def silent_engines(self) -> list[tuple[EngineId, str]]:
+        """Engines with a silent agent and their URLs, dead agents first."""
+        nodes = [self._view.node(node) for node in (*self._dead_ms, *self._swept.suspect)]
+        return [(e.engine, e.url) for node in nodes if node is not None for e in node.engines]
+
+    def seen_nodes(self) -> tuple[SeenNode, ...]:
+        """All nodes with their liveness."""
+        now_ms = self._clock.now_ms()
+        return tuple(
+            SeenNode(
+                state=node,
+                liveness=self._liveness_of(node.node),
+                heard_age_ms=_age(self._heard_ms.get(node.node), now_ms),
+            )
+            for node in self._view.nodes()
+        )
+
+    def view_age_ms(self) -> float | None:
+        """Since the last report of any node; None before the first."""
+        return _age(max(self._heard_ms.values(), default=None), self._clock.now_ms())
+
+    def degraded(self) -> tuple[str, ...]:
+        """What is away or old, by stable names."""
+        now_ms = self._clock.now_ms()
+        found = [] if self._bus.connected else ["nats-away"]
+        if self._cache_away:
+            found.append("redis-away")
+        if any(now_ms - heard_ms > STALE_MS for heard_ms in self._heard_ms.values()):
+            found.append("stale-telemetry")
+        if self._swept.frozen:
+            found.append("liveness-frozen")
+        return tuple(found)
+
+    async def _on_report(self, subject: str, payload: bytes) -> None:
+        try:
+            report = decode_node_report(subject, payload)
+        except WireError as error:
+            self._bad_message(subject, error)
+            return
+        now_ms = self._clock.now_ms()
+        node = report.node
+        outcome = self._apply(report, heard=True)
+        if outcome is Outcome.STALE:
+            return
+        self._liveness.heard(node, now_ms)
+        self._heard_ms[node] = now_ms
+        self._dead_ms.pop(node, None)
+        self._saw_something()
+        if outcome is Outcome.APPLIED:
+            self._lacking_ms.pop(node, None)
+        else:
+            self._lacking_ms.setdefault(node, now_ms)
+
+    async def _on_vector(self, subject: str, payload: bytes) -> None:
+        try:
+            report = decode(payload, InFlightReport)
+            if subject != subjects.gateway_inflight(report.region, report.gateway):
+                raise WireError(f"a vector of {report.region}/{report.gateway}")
+        except WireError as error:
+            self._bad_message(subject, error)
+            return
+        if report.gateway != self._gateway:
+            self._state.peer_told(report)
+
+    def _take_over(self, records: tuple[bytes, ...]) -> None:
+        for payload in records:
+            try:
+                node = decode(payload, NodeRecord).state
+            except WireError as error:
+                self._bad_message("shadow cache", error)
+                continue
+            if self._apply(node, heard=False) is Outcome.APPLIED:
+                # From now on its silence counts.
+                self._liveness.heard(node.node, self._clock.now_ms())
+        self._saw_something()
+
+    def _apply(self, report: NodeState | NodeDelta, *, heard: bool) -> Outcome:
+        change = self._view.apply(report, self._clock.now_ms())
+        node = self._view.node(report.node)
+        if change.outcome is Outcome.APPLIED and node is not None:
+            self._state.node_changed(node, heard=heard)
+        return change.outcome
+
+    async def _ask_for_full(self, now_ms: float) -> None:
+        overdue = [n for n, at_ms in self._lacking_ms.items() if now_ms - at_ms >= RESYNC_EVERY_MS]
+        for node in overdue[:RESYNCS_A_SWEEP_MAX]:
+            self._lacking_ms[node] = now_ms
+            request = ResyncRequest(asker=self._gateway)
+            try:
+                await self._bus.publish(subjects.node_resync(self._region, node), encode(request))
+            except UnavailableError:
+                return
+
+    def _forget(self, node: NodeId, now_ms: float) -> None:
+        self._view.forget(node, now_ms)
+        self._state.node_removed(node)
+        self._liveness.forget(node)
+        for known in (self._dead_ms, self._heard_ms, self._lacking_ms):
+            known.pop(node, None)
+        self._log.info("node forgotten", node=node)
+
+    def _any_engine_answers(self, node: NodeId) -> bool:
+        state = self._view.node(node)
+        engines = self._state.engines
+        return state is not None and any(
+            engines[e.engine].probe_ok for e in state.engines if e.engine in engines
+        )
+
+    def _liveness_of(self, node: NodeId) -> str:
+        if node in self._dead_ms:
+            return "dead"
+        age_ms = self._liveness.age_ms(node, self._clock.now_ms())
+        return "alive" if age_ms is not None and age_ms < SUSPECT_MS else "suspect"
+
+    def _saw_something(self) -> None:
+        if self.seen_at_ms is None:
+            self.seen_at_ms = self._clock.now_ms()
+
+    def _bad_message(self, where: str, error: WireError) -> None:
+        self._metrics.bad_message()
+        self._log.warning(
+            "message does not parse", once_a_minute="bad message", subject=where, cause=str(error)
+        )
+
+
+def _age(at_ms: float | None, now_ms: float) -> float | None:
+    return None if at_ms is None else now_ms - at_ms

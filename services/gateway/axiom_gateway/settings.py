@@ -1,0 +1,41 @@
+"""Settings of a gateway."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from axiom_common.policy.profile import BUILT_IN
+from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Token
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class GatewaySettings(ServiceSettings):
+    """What one gateway needs to know. All waits and queues are bounded by something here."""
+
+    port: Port = 8000
+    gateway: Token = "gateway-1"
+    default_profile: str = "axiom"
+    allow_profile_header: bool = False
+    """Whether a client may choose the profile of its request: for comparisons, not for tenants."""
+
+    body_bytes_max: Annotated[int, Field(ge=1024, le=1 << 30)] = 32 << 20
+    requests_max: Count = 8192
+    """Requests under way at a time; more are refused with 429."""
+    held_max: Count = 1024
+    hold_ms: PositiveMs = 15_000.0
+    ensure_ms: PositiveMs = 30_000.0
+    connect_ms: PositiveMs = 1_000.0
+    engine_idle_ms: PositiveMs = 300_000.0
+    """Longest silence of an engine inside one answer, the wait for its first token included."""
+    request_limit_ms: PositiveMs = 3_600_000.0
+    drain_ms: PositiveMs = 20_000.0
+
+    @field_validator("default_profile")
+    @classmethod
+    def _known_profile(cls, name: str) -> str:
+        if name not in BUILT_IN:
+            raise ValueError(f"must be one of {', '.join(BUILT_IN)}, got {name[:64]!r}")
+        return name

@@ -1,0 +1,256 @@
+"""This gateway's fold: what it knows of every engine, as rows of the fleet and names to serve.
+
+One writer: all that arrives (states of nodes, vectors of peers, outcomes of own requests, probes,
+the passing of time) comes through a method here, and rewrites the rows that it touches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.decision import Decision, Query
+from axiom_common.model.engine import EngineState, NodeState
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId
+from axiom_common.policy.cohort import Cohort, cohort
+from axiom_common.policy.columns import Profile
+from axiom_common.policy.fleet import Fleet
+from axiom_common.policy.rules import engine_row
+from axiom_common.ports.clock import Clock
+from axiom_common.state.foreign_load import ForeignLoad
+from axiom_common.state.inflight_vectors import InFlightVectors
+from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
+from axiom_gateway.catalog import Catalog
+from axiom_gateway.engine_facts import EngineFacts
+from axiom_gateway.proxy import Try, Verdict
+
+
+class GatewayState:
+    """`on_room` is called when a held request might find room, `on_booking` when the own vector
+    may have changed."""
+
+    def __init__(self, clock: Clock, profiles: Mapping[str, Profile]) -> None:
+        self._clock = clock
+        self._fleet = Fleet(profiles)
+        self._engines: dict[EngineId, EngineFacts] = {}
+        self._nodes: dict[NodeId, set[EngineId]] = {}
+        self._cohorts: dict[str, Cohort] = {}
+        self._vectors = InFlightVectors()
+        self._foreign = ForeignLoad()
+        self.catalog = Catalog()
+        self.on_room: Callable[[], None] = _nothing
+        self.on_booking: Callable[[], None] = _nothing
+
+    # What requests ask and tell.
+
+    def decide(self, query: Query, profile: str) -> Decision:
+        """Decide and book."""
+        decision = self._fleet.decide(query, profile, self._clock.now_ms())
+        if decision.winner is not None:
+            self.on_booking()
+        return decision
+
+    def choose(self, query: Query, profile: str) -> Decision:
+        """Decide without booking."""
+        return self._fleet.choose(query, profile, self._clock.now_ms())
+
+    def engine(self, engine: EngineId) -> EngineState | None:
+        """The last known state of an engine."""
+        facts = self._engines.get(engine)
+        return facts.state if facts is not None else None
+
+    def has_registered(self, engine: EngineId, adapter: EngineAdapter) -> bool:
+        """Whether the engine answers to the adapter's name, as far as is known."""
+        state = self.engine(engine)
+        return state is not None and adapter in state.registered
+
+    def sent(self, engine: EngineId) -> None:
+        """A request goes to the engine."""
+        facts = self._engines.get(engine)
+        if facts is not None:
+            now_ms = self._clock.now_ms()
+            facts.breaker.sent(now_ms)
+            self._follow_breaker(facts, now_ms)
+
+    def first_token(self, booking: int) -> None:
+        """The booked request streams."""
+        self._fleet.first_token(booking)
+        self.on_room()
+
+    def observe(self, engine: EngineId, outcome: Try) -> None:
+        """How a try at the engine ended."""
+        facts = self._engines.get(engine)
+        if facts is None:
+            return
+        now_ms = self._clock.now_ms()
+        if outcome.verdict in (Verdict.FAILED, Verdict.BROKEN):
+            facts.breaker.failed(now_ms)
+        else:
+            facts.breaker.succeeded()
+            if outcome.verdict is Verdict.SERVED:
+                facts.timed(outcome.ttft_ms, outcome.tpot_ms, now_ms)
+        self._follow_breaker(facts, now_ms)
+
+    def abandoned(self, engine: EngineId) -> None:
+        """A try at the engine was given up by its client and tells nothing of the engine.
+
+        A probe that tells nothing leaves the breaker open for its next, longer time; without this
+        it would wait for an answer that nobody listens to.
+        """
+        facts = self._engines.get(engine)
+        now_ms = self._clock.now_ms()
+        if facts is not None and facts.breaker.is_open(now_ms):
+            facts.breaker.failed(now_ms)
+
+    def release(self, booking: int) -> None:
+        """The booked request ended, however."""
+        self._fleet.release(booking)
+        self.on_booking()
+        self.on_room()
+
+    def vector(self) -> Mapping[tuple[EngineId, EngineAdapter], int]:
+        """Own requests in flight."""
+        return self._fleet.in_flight()
+
+    def in_flight_on(self, engine: EngineId) -> tuple[InFlightCount, ...]:
+        """Own requests in flight on one engine."""
+        return tuple(
+            InFlightCount(engine=engine, adapter=adapter, count=count)
+            for (where, adapter), count in self._fleet.in_flight().items()
+            if where == engine
+        )
+
+    # What the region tells.
+
+    def node_changed(self, node: NodeState, *, heard: bool) -> None:
+        """A newer state of a node. `heard`: from its agent now, not from the shadow cache."""
+        now_ms = self._clock.now_ms()
+        told = {state.engine for state in node.engines}
+        for engine in self._nodes.get(node.node, set()) - told:
+            self._remove(engine)
+        sampled = []
+        for state in node.engines:
+            gpu = tuple(gpu for gpu in node.gpus if gpu.index in state.gpus)
+            facts = self._engines.get(state.engine)
+            if facts is None:
+                facts = EngineFacts(state=state, gpu=gpu, reported_ms=now_ms)
+                self._engines[state.engine] = facts
+            elif facts.state.sample != state.sample:
+                sampled.append(facts)
+            facts.reported(state, gpu, now_ms, heard=heard)
+            self.catalog.set_engine(state)
+            self._write(facts, now_ms)
+        self._nodes[node.node] = told
+        if sampled:
+            self._count_foreign(sampled)
+        self.on_room()
+
+    def node_removed(self, node: NodeId) -> None:
+        """A node left the region."""
+        for engine in self._nodes.pop(node, set()):
+            self._remove(engine)
+
+    def agent_died(self, node: NodeId) -> None:
+        """A node's agent is dead; its engines may live."""
+        for engine in sorted(self._nodes.get(node, ())):
+            facts = self._engines[engine]
+            facts.agent_dead = True
+            self._write(facts, self._clock.now_ms())
+
+    def probed(self, engine: EngineId, answered: bool) -> None:
+        """An engine with a silent agent did or did not answer this gateway's own probe."""
+        facts = self._engines.get(engine)
+        if facts is not None:
+            facts.probe_ok = answered
+            self._write(facts, self._clock.now_ms())
+
+    def peer_told(self, report: InFlightReport) -> None:
+        """Another gateway's vector."""
+        changed = self._vectors.apply(
+            GatewayId(report.gateway),
+            incarnation=report.incarnation,
+            seq=report.seq,
+            full=report.kind is ReportKind.FULL,
+            counts=[(c.engine, c.adapter, c.count) for c in report.counts],
+            now_ms=self._clock.now_ms(),
+        )
+        self._write_peers(changed)
+
+    def desired_changed(
+        self, adapters: Mapping[str, AdapterSpec], base_models: Iterable[str]
+    ) -> None:
+        """What is declared."""
+        self.catalog.set_desired(adapters, base_models)
+        self.on_room()
+
+    def sweep(self) -> None:
+        """Time passed: run again the rules whose input is the absence of news."""
+        now_ms = self._clock.now_ms()
+        by_base: defaultdict[str, list[EngineState]] = defaultdict(list)
+        for facts in self._engines.values():
+            by_base[facts.state.base_model].append(facts.state)
+        self._cohorts = {base_model: cohort(states) for base_model, states in by_base.items()}
+        for facts in self._engines.values():
+            self._write(facts, now_ms)
+        self._write_peers(self._vectors.expire(now_ms))
+        self.on_room()
+
+    @property
+    def engines(self) -> Mapping[EngineId, EngineFacts]:
+        """All engines known; to read only."""
+        return self._engines
+
+    @property
+    def peers(self) -> int:
+        """Other gateways heard."""
+        return self._vectors.gateways
+
+    # How rows are written.
+
+    def _write(self, facts: EngineFacts, now_ms: float) -> None:
+        peers = self._cohorts.get(facts.state.base_model, Cohort())
+        row = engine_row(facts.state, facts.evidence(now_ms), peers, now_ms)
+        facts.breaker_written = facts.breaker.is_open(now_ms)
+        if row != facts.row:
+            facts.row = row
+            self._fleet.set_row(row)
+
+    def _follow_breaker(self, facts: EngineFacts, now_ms: float) -> None:
+        """Rewrite the row when the breaker turned; most requests leave it as it is."""
+        is_open = facts.breaker.is_open(now_ms)
+        if is_open != facts.breaker_written:
+            self._write(facts, now_ms)
+
+    def _count_foreign(self, sampled: Iterable[EngineFacts]) -> None:
+        own: Counter[EngineId] = Counter()
+        for (engine, _), count in self._fleet.in_flight().items():
+            own[engine] += count
+        for facts in sampled:
+            engine = facts.state.engine
+            gateways = own[engine] + sum(self._vectors.of(engine).values())
+            reported = facts.state.running + facts.state.waiting
+            facts.foreign = self._foreign.beat(engine, reported=reported, gateways=gateways)
+            self._write_peers((engine,))
+
+    def _write_peers(self, engines: Iterable[EngineId]) -> None:
+        """Others' load on these engines. Foreign requests count for the base model: what adapter
+        they use is not known, and the engine's own report says which slots are in use."""
+        for engine in engines:
+            facts = self._engines.get(engine)
+            if facts is None:
+                continue
+            counts: Counter[EngineAdapter] = Counter(self._vectors.of(engine))
+            if facts.foreign:
+                counts[BASE] += facts.foreign
+            self._fleet.set_peer_load(engine, counts)
+
+    def _remove(self, engine: EngineId) -> None:
+        del self._engines[engine]
+        self._fleet.remove(engine)
+        self._foreign.forget(engine)
+        self.catalog.remove_engine(engine)
+
+
+def _nothing() -> None:
+    """Nobody listens yet."""

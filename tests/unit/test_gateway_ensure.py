@@ -1,0 +1,136 @@
+"""Asking an agent for an adapter: once for all who want it, and whoever goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.owner import TestOwner, task_owner
+
+from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.ids import BASE, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.placement import EnsureOutcome, EnsureResult
+from axiom_common.model.reason import Reason
+from axiom_common.testing.bus import FakeBus, FakeHub
+from axiom_common.wire import subjects
+from axiom_common.wire.schemas import EnsureReply, EnsureRequest, InFlightCount, decode, encode
+from axiom_gateway.ensure import ASKED_MAX, Ensurer
+from axiom_gateway.metrics import GatewayMetrics
+
+REGION = RegionId("r")
+ENGINE = EngineId("n.e")
+BOT = AdapterSpec(name="bot", base_model="base", revision=2, path="/bot", rank=8)
+OWN = (InFlightCount(engine=ENGINE, adapter=BASE, count=3),)
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[TestOwner]:
+    async with task_owner() as owner:
+        yield owner
+
+
+class Agent:
+    """Answers when told to, with what it is told."""
+
+    def __init__(self) -> None:
+        self.asked: list[EnsureRequest] = []
+        self.go_on = asyncio.Event()
+        self.answer = encode(EnsureReply(result=EnsureResult(outcome=EnsureOutcome.RESIDENT)))
+
+    async def respond(self, _: str, payload: bytes) -> bytes:
+        self.asked.append(decode(payload, EnsureRequest))
+        await self.go_on.wait()
+        return self.answer
+
+
+async def start(owner: TestOwner) -> tuple[Ensurer, Agent, FakeBus, GatewayMetrics]:
+    agent, hub, metrics = Agent(), FakeHub(), GatewayMetrics()
+    bus, theirs = FakeBus(owner, hub), FakeBus(owner, hub)
+    await theirs.respond(subjects.node_ensure(REGION, NodeId("n")), agent.respond)
+    ensurer = Ensurer(
+        bus,
+        owner,
+        metrics,
+        region=REGION,
+        gateway=GatewayId("g"),
+        in_flight=lambda engine: OWN if engine == ENGINE else (),
+        deadline_ms=1000.0,
+    )
+    return ensurer, agent, bus, metrics
+
+
+def counted(metrics: GatewayMetrics, outcome: str) -> float | None:
+    return metrics.registry.get_sample_value("axiom_gateway_ensures_total", {"outcome": outcome})
+
+
+async def test_all_who_want_the_same_load_wait_for_one_answer(owner: TestOwner) -> None:
+    ensurer, agent, _, metrics = await start(owner)
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(ensurer.ensure(ENGINE, BOT), name=str(n)) for n in range(5)]
+        await asyncio.wait_for(_asked(agent), 1)
+        agent.go_on.set()
+    assert [task.result() for task in asking] == [EnsureResult(outcome=EnsureOutcome.RESIDENT)] * 5
+    assert len(agent.asked) == 1
+    assert agent.asked[0].adapter == BOT
+    assert (agent.asked[0].gateway, agent.asked[0].in_flight) == ("g", OWN)
+    assert counted(metrics, "resident") == 1
+
+
+async def test_one_asker_that_goes_away_does_not_take_the_load_with_it(owner: TestOwner) -> None:
+    ensurer, agent, _, _ = await start(owner)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(ensurer.ensure(ENGINE, BOT), name="first")
+        second = group.create_task(ensurer.ensure(ENGINE, BOT), name="second")
+        await asyncio.wait_for(_asked(agent), 1)
+        first.cancel()
+        agent.go_on.set()
+    assert second.result() == EnsureResult(outcome=EnsureOutcome.RESIDENT)
+
+
+async def test_a_later_wish_asks_again(owner: TestOwner) -> None:
+    ensurer, agent, _, _ = await start(owner)
+    agent.go_on.set()
+    await ensurer.ensure(ENGINE, BOT)
+    await ensurer.ensure(ENGINE, BOT)
+    assert len(agent.asked) == 2
+
+
+async def test_a_refusal_is_an_answer(owner: TestOwner) -> None:
+    ensurer, agent, _, metrics = await start(owner)
+    refusal = EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.NO_IDLE_SLOT)
+    agent.answer = encode(EnsureReply(result=refusal))
+    agent.go_on.set()
+    assert await ensurer.ensure(ENGINE, BOT) == refusal
+    assert counted(metrics, "refused") == 1
+
+
+async def test_no_bus_no_agent_and_nonsense_are_no_answer(owner: TestOwner) -> None:
+    ensurer, agent, bus, metrics = await start(owner)
+    agent.answer = b"nonsense"
+    agent.go_on.set()
+    assert await ensurer.ensure(ENGINE, BOT) is None
+    assert await ensurer.ensure(EngineId("elsewhere.e"), BOT) is None
+    bus.disconnect()
+    assert await ensurer.ensure(ENGINE, BOT) is None
+    assert counted(metrics, "unanswered") == 3
+    assert metrics.registry.get_sample_value("axiom_gateway_bad_messages_total") == 1
+
+
+async def test_loads_asked_for_at_a_time_are_bounded(owner: TestOwner) -> None:
+    ensurer, agent, _, _ = await start(owner)
+    async with asyncio.TaskGroup() as group:
+        asking = [
+            group.create_task(ensurer.ensure(EngineId(f"n.e{n}"), BOT), name=str(n))
+            for n in range(ASKED_MAX)
+        ]
+        await asyncio.sleep(0)
+        refusal = await ensurer.ensure(EngineId("n.more"), BOT)
+        assert refusal == EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.TOO_MANY_LOADS)
+        agent.go_on.set()
+    assert all(task.result() is not None for task in asking)
+
+
+async def _asked(agent: Agent) -> None:
+    while not agent.asked:
+        await asyncio.sleep(0)
