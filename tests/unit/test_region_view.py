@@ -1,0 +1,203 @@
+"""The fold of node reports, row by row of its table."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from axiom_common.errors import WireError
+from axiom_common.model.engine import (
+    EngineState,
+    EngineStatus,
+    GpuState,
+    NodeState,
+    PlanStatus,
+)
+from axiom_common.model.ids import EngineId, NodeId, RegionId
+from axiom_common.state.region_view import (
+    TOMBSTONE_MS,
+    TOMBSTONES_MAX,
+    NodeDelta,
+    Outcome,
+    RegionView,
+)
+from axiom_common.wire.reports import decode_node_report
+from axiom_common.wire.schemas import NodeReport, ReportKind, encode
+from axiom_common.wire.subjects import node_report
+
+REGION = RegionId("r")
+NODE = NodeId("n")
+PLAN = PlanStatus(revision=3, fence=1, accepted=True)
+GPUS = (GpuState(index=0, temperature_c=50.0),)
+
+
+def engine(name: str, running: int = 0, node: NodeId = NODE) -> EngineState:
+    return EngineState(
+        engine=EngineId(f"{node}.{name}"),
+        url="http://engine",
+        base_model="base",
+        served_name="base",
+        status=EngineStatus.READY,
+        running=running,
+    )
+
+
+def full(incarnation: int, seq: int, *engines: EngineState, node: NodeId = NODE) -> NodeState:
+    return NodeState(
+        region=REGION, node=node, incarnation=incarnation, seq=seq, engines=engines, gpus=GPUS
+    )
+
+
+def delta(incarnation: int, seq: int, *engines: EngineState) -> NodeDelta:
+    return NodeDelta(region=REGION, node=NODE, incarnation=incarnation, seq=seq, engines=engines)
+
+
+@pytest.mark.parametrize(
+    ("report", "outcome"),
+    [
+        (full(5, 10, engine("a", 1)), Outcome.STALE),
+        (full(5, 9, engine("a", 1)), Outcome.STALE),
+        (full(4, 99, engine("a", 1)), Outcome.STALE),
+        (full(5, 11, engine("a", 1)), Outcome.APPLIED),
+        (full(5, 99, engine("a", 1)), Outcome.APPLIED),
+        (full(6, 0, engine("a", 1)), Outcome.APPLIED),
+        (delta(5, 10, engine("a", 1)), Outcome.STALE),
+        (delta(5, 9, engine("a", 1)), Outcome.STALE),
+        (delta(4, 99, engine("a", 1)), Outcome.STALE),
+        (delta(5, 11, engine("a", 1)), Outcome.APPLIED),
+        (delta(5, 12, engine("a", 1)), Outcome.GAP),
+        (delta(6, 11, engine("a", 1)), Outcome.NEEDS_FULL),
+        (delta(6, 1, engine("a", 1)), Outcome.NEEDS_FULL),
+    ],
+)
+def test_what_a_report_does_to_a_node_at_5_10(
+    report: NodeState | NodeDelta, outcome: Outcome
+) -> None:
+    view = RegionView(REGION)
+    before = full(5, 10, engine("a"), engine("b"))
+    view.apply(before, 0)
+    change = view.apply(report, 1)
+    assert change.outcome is outcome
+    if outcome is Outcome.APPLIED:
+        assert change.changed == (engine("a", 1),)
+        assert view.engine(EngineId("n.a")) == engine("a", 1)
+    else:
+        assert change.changed == change.removed == ()
+        assert view.node(NODE) == before
+
+
+def test_a_first_delta_needs_a_full() -> None:
+    view = RegionView(REGION)
+    assert view.apply(delta(1, 1, engine("a")), 0).outcome is Outcome.NEEDS_FULL
+    assert view.nodes() == ()
+
+
+def test_a_report_of_another_region_changes_nothing() -> None:
+    view = RegionView(RegionId("other"))
+    assert view.apply(full(1, 1, engine("a")), 0).outcome is Outcome.STALE
+    assert view.apply(delta(1, 2), 0).outcome is Outcome.STALE
+    assert view.nodes() == ()
+
+
+def test_a_full_tells_what_changed_and_what_is_gone() -> None:
+    view = RegionView(REGION)
+    view.apply(full(1, 1, engine("same"), engine("other"), engine("gone")), 0)
+    change = view.apply(full(1, 2, engine("same"), engine("other", 1), engine("new")), 1)
+    assert change.changed == (engine("other", 1), engine("new"))
+    assert change.removed == (EngineId("n.gone"),)
+    assert sorted(e.engine for e in view.engines()) == ["n.new", "n.other", "n.same"]
+
+
+def test_a_delta_leaves_what_it_does_not_name() -> None:
+    view = RegionView(REGION)
+    view.apply(full(1, 1, engine("a"), engine("b")), 0)
+    change = view.apply(delta(1, 2, engine("b", 7), engine("c")), 1)
+    assert change.changed == (engine("b", 7), engine("c"))
+    node = view.node(NODE)
+    assert node is not None
+    assert node.engines == (engine("a"), engine("b", 7), engine("c"))
+    assert (node.seq, node.gpus, node.plan) == (2, GPUS, None)
+    told = NodeDelta(region=REGION, node=NODE, incarnation=1, seq=3, plan=PLAN)
+    assert view.apply(told, 2).changed == ()
+    node = view.node(NODE)
+    assert node is not None
+    assert (node.engines, node.gpus, node.plan) == (
+        (engine("a"), engine("b", 7), engine("c")),
+        GPUS,
+        PLAN,
+    )
+
+
+def test_after_a_gap_only_a_full_helps() -> None:
+    view = RegionView(REGION)
+    view.apply(full(1, 1, engine("a")), 0)
+    assert view.apply(delta(1, 3, engine("a", 3)), 1).outcome is Outcome.GAP
+    assert view.apply(delta(1, 4, engine("a", 4)), 2).outcome is Outcome.GAP
+    assert view.apply(full(1, 5, engine("a", 5)), 3).outcome is Outcome.APPLIED
+    assert view.apply(delta(1, 6, engine("a", 6)), 4).outcome is Outcome.APPLIED
+
+
+def test_a_forgotten_node_stays_away_until_it_says_something_new() -> None:
+    view = RegionView(REGION)
+    last = full(5, 10, engine("a"), engine("b"))
+    view.apply(last, 0)
+    assert view.forget(NODE, 100) == (EngineId("n.a"), EngineId("n.b"))
+    assert view.forget(NODE, 100) == ()
+    assert (len(view), view.nodes(), tuple(view.engines())) == (0, (), ())
+    assert view.engine(EngineId("n.a")) is None
+    for late in (last, full(5, 9, engine("a")), full(4, 99), delta(5, 10)):
+        assert view.apply(late, 200).outcome is Outcome.STALE
+    assert view.apply(delta(5, 11, engine("a")), 200).outcome is Outcome.NEEDS_FULL
+    assert view.apply(full(5, 12, engine("a")), 200).outcome is Outcome.APPLIED
+
+
+def test_a_tombstone_ends() -> None:
+    view = RegionView(REGION)
+    view.apply(full(5, 10), 0)
+    view.forget(NODE, 0)
+    assert view.apply(full(5, 10), TOMBSTONE_MS - 1).outcome is Outcome.STALE
+    assert view.apply(full(5, 10), TOMBSTONE_MS).outcome is Outcome.APPLIED
+
+
+def test_memory_comes_back() -> None:
+    view = RegionView(REGION)
+    nodes = [NodeId(f"n{n}") for n in range(300)]
+    tracemalloc.start()
+    try:
+        empty = tracemalloc.get_traced_memory()[0]
+        for node in nodes:
+            engines = [engine(str(e), node=node) for e in range(8)]
+            view.apply(full(1, 1, *engines, node=node), 0)
+        alive = tracemalloc.get_traced_memory()[0] - empty
+        for node in nodes:
+            view.forget(node, 0)
+        del engines
+        left = tracemalloc.get_traced_memory()[0] - empty
+    finally:
+        tracemalloc.stop()
+    assert left < alive / 10
+
+
+def test_tombstones_are_bounded_and_end() -> None:
+    view = RegionView(REGION)
+    for n in range(TOMBSTONES_MAX + 100):
+        view.apply(full(1, 1, node=NodeId(f"n{n}")), 0)
+        view.forget(NodeId(f"n{n}"), 0)
+    assert view.tombstones == TOMBSTONES_MAX
+    view.apply(full(1, 1), TOMBSTONE_MS)
+    view.forget(NODE, TOMBSTONE_MS)
+    assert view.tombstones == 1
+
+
+def test_the_subject_says_whose_report_it_may_be() -> None:
+    report = NodeReport(
+        kind=ReportKind.FULL, region=REGION, node=NODE, incarnation=1, seq=1, engines=(engine("a"),)
+    )
+    payload = encode(report)
+    assert decode_node_report(node_report(REGION, NODE), payload) == NodeState(
+        region=REGION, node=NODE, incarnation=1, seq=1, engines=(engine("a"),)
+    )
+    for region, node in ((REGION, NodeId("other")), (RegionId("other"), NODE)):
+        with pytest.raises(WireError, match="n on"):
+            decode_node_report(node_report(region, node), payload)
