@@ -1,0 +1,346 @@
+"""One fixed example of everything that goes over a wire, and where its golden vector lies.
+
+`python -m tests.contract.golden_examples`, from the root of the repository, writes all vectors anew
+after a change of the wire that is meant; the diff of `tests/golden` then shows what changes for
+those who still speak the old one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import msgspec
+
+from axiom_common.model import adapter, decision, engine, placement, reason
+from axiom_common.model.adapter import (
+    AdapterSpec,
+    AdapterState,
+    BaseModelSpec,
+    Residency,
+    ResidencySource,
+)
+from axiom_common.model.engine import (
+    EngineLimits,
+    EngineState,
+    EngineStatus,
+    GpuState,
+    LinkModel,
+    LoadFailure,
+    NodeState,
+    PlanStatus,
+    Role,
+)
+from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
+from axiom_common.model.reason import Reason
+from axiom_common.model.tenant import Tenant
+from axiom_common.testing.registry import FakeBucket
+from axiom_common.wire import desired, headers, keys, rest, schemas, subjects
+from axiom_gateway.admin import AdminView, admin_app
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+HEX_WIDTH = 64
+
+REGION, NODE, GATEWAY = RegionId("eu-1"), NodeId("node-1"), GatewayId("gateway-1")
+ENGINE = EngineId("node-1.a")
+SQL = AdapterSpec(
+    name="acme/sql.v2",
+    base_model="llama-3-8b",
+    revision=3,
+    path="/adapters/sql",
+    rank=16,
+    size_bytes=40_894_464,
+    tenant="acme",
+)
+PLAN_STATUS = PlanStatus(revision=7, fence=12, accepted=False, reason=Reason.LOWER_REVISION)
+ENGINE_STATE = EngineState(
+    engine=ENGINE,
+    url="http://10.0.0.7:8001",
+    base_model="llama-3-8b",
+    served_name="meta-llama/Meta-Llama-3-8B",
+    status=EngineStatus.READY,
+    role=Role.PREFILL,
+    kind="sglang",
+    limits=EngineLimits(max_num_seqs=128, hbm_slots=4, host_slots=32, max_lora_rank=64),
+    link=LinkModel(h2d_fixed_ms=35.5, h2d_gbps=50.0, store_fixed_ms=12.0, store_gbps=1.25),
+    gpus=(0, 1),
+    running=5,
+    waiting=2,
+    deferred=1,
+    kv_usage=0.5,
+    ttft_ms=120.5,
+    tpot_ms=12.25,
+    prefill_ms_per_token=0.125,
+    load_queue_ms=80.0,
+    sample=5_000,
+    sample_age_ms=33.0,
+    residents=(
+        Residency(
+            adapter=EngineAdapter("acme/sql.v2~3"),
+            state=AdapterState.RESIDENT,
+            source=ResidencySource.INFERRED,
+            in_flight=2,
+            age_ms=250.0,
+        ),
+        Residency(
+            adapter=EngineAdapter("by-hand"),
+            state=AdapterState.LOADING,
+            source=ResidencySource.EXTENSION,
+            remaining_ms=42.5,
+        ),
+    ),
+    registered=(EngineAdapter("acme/sql.v2~3"), EngineAdapter("by-hand")),
+    failures=(
+        LoadFailure(
+            adapter=EngineAdapter("broken~1"), reason=Reason.ADAPTER_NOT_FOUND, retry_in_ms=5000.0
+        ),
+    ),
+)
+GPU = GpuState(
+    index=0,
+    uuid="GPU-0",
+    name="NVIDIA H100",
+    memory_used_bytes=60_000_000_000,
+    memory_total_bytes=85_000_000_000,
+    temperature_c=65.0,
+    throttle=4,
+)
+NODE_STATE = NodeState(
+    region=REGION,
+    node=NODE,
+    incarnation=41,
+    seq=1_000_000,
+    engines=(ENGINE_STATE,),
+    gpus=(GPU, GpuState(index=1)),
+    plan=PLAN_STATUS,
+)
+COUNTS = (
+    schemas.InFlightCount(engine=ENGINE, adapter=EngineAdapter("acme/sql.v2~3"), count=2),
+    schemas.InFlightCount(engine=ENGINE, adapter=EngineAdapter(""), count=0),
+)
+
+MESSAGES: tuple[schemas.Message, ...] = (
+    schemas.NodeReport(
+        kind=schemas.ReportKind.FULL,
+        region=REGION,
+        node=NODE,
+        incarnation=41,
+        seq=1_000_000,
+        engines=(ENGINE_STATE,),
+        gpus=NODE_STATE.gpus,
+        plan=PLAN_STATUS,
+    ),
+    schemas.ResyncRequest(asker="gateway-1"),
+    schemas.EnsureRequest(
+        engine=ENGINE, adapter=SQL, deadline_ms=1500.0, gateway=GATEWAY, in_flight=COUNTS
+    ),
+    schemas.EnsureReply(
+        result=EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.NO_IDLE_SLOT)
+    ),
+    schemas.InFlightReport(
+        kind=schemas.ReportKind.DELTA,
+        region=REGION,
+        gateway=GATEWAY,
+        incarnation=9,
+        seq=77,
+        counts=COUNTS,
+    ),
+    schemas.NodeRecord(state=NODE_STATE),
+    schemas.PlanRecord(
+        plan=Plan(
+            region=REGION,
+            node=NODE,
+            revision=8,
+            fence=12,
+            reason="adds acme/sql.v2~3",
+            engines=(
+                EnginePlan(engine=ENGINE, load=(SQL,), unload=(EngineAdapter("acme/sql.v2~2"),)),
+            ),
+        )
+    ),
+    schemas.Lease(holder="scheduler-1-5f3a", fence=12),
+)
+
+DECLARED: tuple[desired.Declared, ...] = (
+    SQL,
+    BaseModelSpec(name="llama-3-8b"),
+    Tenant(name="acme", salt="s4lt", weight=2.5, priority_band=0, regions=(REGION,)),
+)
+FLOOR = 17
+
+REST: tuple[rest.BaseModel, ...] = (
+    rest.AdapterPut(
+        name="acme/sql.v2",
+        base_model="llama-3-8b",
+        path="/adapters/sql",
+        rank=16,
+        size_bytes=40_894_464,
+        tenant="acme",
+        revision=3,
+    ),
+    rest.Adapter.of(SQL),
+    rest.AdapterList(adapters=(rest.Adapter.of(SQL),), next="acme/sql.v2"),
+    rest.BaseModelPut(name="llama-3-8b"),
+    rest.DeclaredModel(name="llama-3-8b"),
+    rest.ModelList(models=(rest.DeclaredModel(name="llama-3-8b"),)),
+    rest.PlanView.of(PLAN_STATUS),
+    rest.NodeView.of(NODE_STATE, liveness="alive", heard_age_ms=120.5),
+    rest.NodeList(nodes=(rest.NodeView.of(NODE_STATE, liveness="suspect", heard_age_ms=None),)),
+    rest.EngineView.of(NODE_STATE, ENGINE_STATE),
+    rest.EngineList(engines=(rest.EngineView.of(NODE_STATE, ENGINE_STATE),)),
+    rest.EngineView.of(NODE_STATE, ENGINE_STATE).residents[0],
+    rest.RegionStatus(nodes=1, engines=2, adapters=24, degraded=("nats",), view_age_ms=12.5),
+    rest.Status(
+        regions={
+            "eu-1": rest.RegionStatus(
+                nodes=1, engines=2, adapters=24, degraded=(), view_age_ms=None
+            )
+        }
+    ),
+    rest.Problem(
+        type="urn:axiom:problem:invalid-input",
+        title="Bad Request",
+        status=400,
+        detail="rank: Input should be a valid integer",
+        code="invalid-input",
+        path="rank",
+    ),
+)
+
+_ARGUMENTS: dict[str, Any] = {
+    "region": REGION,
+    "node": NODE,
+    "gateway": GATEWAY,
+    "name": "acme/sql.v2:ü_",
+    "key": "eu-1.node-1",
+    "text": "acme_2fsql_2ev2_3a_c3_bc_5f",
+}
+_ENUM_HOMES = (adapter, decision, engine, placement, reason, schemas)
+
+
+def message_kinds() -> tuple[type[Any], ...]:
+    """Every message of the bus and the stores."""
+    return get_args(schemas.Message)
+
+
+def record_kinds() -> tuple[type[Any], ...]:
+    """Every record of desired state."""
+    return get_args(desired.Record)
+
+
+def rest_shapes() -> set[type[Any]]:
+    """Every shape of the admin API."""
+    return {
+        shape
+        for name, shape in vars(rest).items()
+        if inspect.isclass(shape) and shape.__module__ == rest.__name__ and not name.startswith("_")
+    }
+
+
+def names_of(module: ModuleType) -> dict[str, Any]:
+    """Each public constant of a module, and what each public function gives for the fixed ids."""
+    found: dict[str, Any] = {}
+    for name, value in vars(module).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, str | int) and name.isupper():
+            found[name] = value
+        elif inspect.isfunction(value) and value.__module__ == module.__name__:
+            arguments = [_ARGUMENTS[parameter] for parameter in inspect.signature(value).parameters]
+            found[name] = value(*arguments)
+    return found
+
+
+def optional_fields(value: Any) -> Iterator[tuple[str, bool]]:
+    """(`Type.field`, whether it differs from its default) for all fields with a default below."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from optional_fields(item)
+    elif isinstance(value, msgspec.Struct) or is_dataclass(value):
+        for field in msgspec.inspect.type_info(type(value)).fields:
+            held = getattr(value, field.name)
+            default = field.default
+            if field.default_factory is not msgspec.NODEFAULT:
+                default = field.default_factory()
+            if default is not msgspec.NODEFAULT:
+                yield f"{type(value).__name__}.{field.name}", held != default
+            yield from optional_fields(held)
+
+
+def enums() -> dict[str, list[str]]:
+    """Every closed list of words that a message may hold."""
+    found = {
+        name: [str(member) for member in value]
+        for module in _ENUM_HOMES
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, StrEnum) and value is not StrEnum
+    }
+    return dict(sorted(found.items()))
+
+
+def admin_routes() -> list[str]:
+    """Method and path of each route below /admin/v1."""
+    paths = admin_app(_no_bucket(), lambda: AdminView(regions={})).openapi()["paths"]
+    return sorted(f"{method.upper()} {path}" for path in paths for method in paths[path])
+
+
+def _no_bucket() -> FakeBucket:
+    return FakeBucket.__new__(FakeBucket)
+
+
+def _tag(kind: type[Any]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+def vectors() -> dict[str, bytes]:
+    """File name below tests/golden -> its content."""
+    files = {f"{_tag(type(m))}.hex": _hex(schemas.encode(m)) for m in MESSAGES}
+    records = [desired.encode(value) for value in DECLARED] + [desired.encode_floor(FLOOR)]
+    for record in records:
+        files[f"desired-{msgspec.json.decode(record)['type']}.json"] = record + b"\n"
+    for shape in REST:
+        files[f"rest-{type(shape).__name__}.json"] = (
+            shape.model_dump_json(indent=2).encode() + b"\n"
+        )
+    names = {"subjects": subjects, "keys": keys, "headers": headers}
+    for name, module in names.items():
+        files[f"{name}.json"] = _json(names_of(module))
+    files["enums.json"] = _json(enums())
+    files["admin-routes.json"] = _json(admin_routes())
+    return files
+
+
+def from_hex(content: bytes) -> bytes:
+    """The bytes that a .hex file stands for."""
+    return bytes.fromhex(content.decode())
+
+
+def _hex(payload: bytes) -> bytes:
+    text = payload.hex()
+    lines = [text[at : at + HEX_WIDTH] for at in range(0, len(text), HEX_WIDTH)]
+    return "\n".join([*lines, ""]).encode()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def main() -> None:
+    """Write all vectors anew, and remove those of what is no more."""
+    wanted = vectors()
+    for path in GOLDEN.iterdir():
+        if path.suffix in (".hex", ".json") and path.name not in wanted:
+            path.unlink()
+    for name, content in wanted.items():
+        (GOLDEN / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()

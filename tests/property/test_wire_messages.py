@@ -1,0 +1,430 @@
+"""Laws of the wire: what is sent is read back, and whatever else arrives is refused, not worse."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from axiom_common.errors import InvalidInputError, WireError
+from axiom_common.model.adapter import (
+    REVISION_MAX,
+    SIZE_BYTES_MAX,
+    AdapterSpec,
+    AdapterState,
+    BaseModelSpec,
+    Residency,
+    ResidencySource,
+)
+from axiom_common.model.engine import (
+    EngineLimits,
+    EngineState,
+    EngineStatus,
+    GpuState,
+    LinkModel,
+    LoadFailure,
+    NodeState,
+    PlanStatus,
+    Role,
+)
+from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
+from axiom_common.model.reason import Reason
+from axiom_common.model.tenant import PRIORITY_BANDS, Tenant
+from axiom_common.wire import bounds, desired, keys, schemas
+
+TOKENS = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True)
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,20}", fullmatch=True)
+MS = st.floats(0, 1e9)
+COUNT = st.integers(0, 1 << 62)
+NODE = NodeId("n1")
+ENGINES = TOKENS.map(lambda name: EngineId(f"{NODE}.{name}"))
+ADAPTER_NAMES = st.one_of(
+    st.builds("{}~{}".format, NAMES, st.integers(1, REVISION_MAX)), NAMES, st.just("")
+).map(EngineAdapter)
+REASONS = st.none() | st.sampled_from(Reason)
+SPECS = st.builds(
+    AdapterSpec,
+    name=NAMES,
+    base_model=NAMES,
+    revision=st.integers(1, REVISION_MAX),
+    path=st.text(min_size=1, max_size=30),
+    rank=st.integers(1, 1024),
+    size_bytes=st.integers(0, SIZE_BYTES_MAX),
+    tenant=NAMES,
+)
+ENGINE_STATES = st.builds(
+    EngineState,
+    engine=ENGINES,
+    url=st.text(max_size=30),
+    base_model=NAMES,
+    served_name=NAMES,
+    status=st.sampled_from(EngineStatus),
+    role=st.sampled_from(Role),
+    limits=st.builds(EngineLimits, max_num_seqs=COUNT, hbm_slots=COUNT),
+    link=st.builds(LinkModel, h2d_fixed_ms=MS, h2d_gbps=st.floats(0.001, 1e6)),
+    gpus=st.lists(COUNT, max_size=2).map(tuple),
+    running=COUNT,
+    kv_usage=st.none() | st.floats(0, 1),
+    ttft_ms=st.none() | MS,
+    residents=st.lists(
+        st.builds(
+            Residency,
+            adapter=ADAPTER_NAMES,
+            state=st.sampled_from(AdapterState),
+            source=st.sampled_from(ResidencySource),
+            in_flight=st.none() | COUNT,
+            remaining_ms=MS,
+            age_ms=MS,
+        ),
+        max_size=3,
+    ).map(tuple),
+    registered=st.lists(ADAPTER_NAMES, max_size=3).map(tuple),
+    failures=st.lists(
+        st.builds(
+            LoadFailure, adapter=ADAPTER_NAMES, reason=st.sampled_from(Reason), retry_in_ms=MS
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+ENGINE_SETS = st.lists(ENGINE_STATES, max_size=3, unique_by=lambda e: e.engine).map(tuple)
+GPUS = st.lists(st.builds(GpuState, index=COUNT, throttle=st.none() | COUNT), max_size=2).map(tuple)
+PLAN_STATUSES = st.none() | st.builds(
+    PlanStatus, revision=COUNT, fence=COUNT, accepted=st.booleans(), reason=REASONS
+)
+COUNTS = st.lists(
+    st.builds(schemas.InFlightCount, engine=ENGINES, adapter=ADAPTER_NAMES, count=COUNT),
+    max_size=3,
+).map(tuple)
+KINDS = st.sampled_from(schemas.ReportKind)
+NODE_FIELDS: dict[str, Any] = {
+    "region": TOKENS.map(RegionId),
+    "node": st.just(NODE),
+    "incarnation": COUNT,
+    "seq": COUNT,
+    "engines": ENGINE_SETS,
+    "gpus": GPUS,
+    "plan": PLAN_STATUSES,
+}
+PLANS = st.builds(
+    Plan,
+    region=TOKENS.map(RegionId),
+    node=st.just(NODE),
+    revision=COUNT,
+    fence=COUNT,
+    reason=st.text(max_size=20),
+    engines=st.lists(
+        st.builds(
+            EnginePlan,
+            engine=ENGINES,
+            load=st.lists(SPECS, max_size=3).map(tuple),
+            unload=st.lists(ADAPTER_NAMES, max_size=3).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+MESSAGES: st.SearchStrategy[schemas.Message] = st.one_of(
+    st.builds(schemas.NodeReport, kind=KINDS, **NODE_FIELDS),
+    st.builds(schemas.ResyncRequest, asker=st.text(max_size=20)),
+    st.builds(
+        schemas.EnsureRequest,
+        engine=ENGINES,
+        adapter=SPECS,
+        deadline_ms=MS,
+        gateway=TOKENS.map(GatewayId),
+        in_flight=COUNTS,
+    ),
+    st.builds(
+        schemas.EnsureReply,
+        result=st.builds(EnsureResult, outcome=st.sampled_from(EnsureOutcome), reason=REASONS),
+    ),
+    st.builds(
+        schemas.InFlightReport,
+        kind=KINDS,
+        region=TOKENS.map(RegionId),
+        gateway=TOKENS.map(GatewayId),
+        incarnation=COUNT,
+        seq=COUNT,
+        counts=COUNTS,
+    ),
+    st.builds(schemas.NodeRecord, state=st.builds(NodeState, **NODE_FIELDS)),
+    st.builds(schemas.PlanRecord, plan=PLANS),
+    st.builds(schemas.Lease, holder=st.text(max_size=20), fence=COUNT),
+)
+KIND_LIST = (
+    schemas.NodeReport,
+    schemas.ResyncRequest,
+    schemas.EnsureRequest,
+    schemas.EnsureReply,
+    schemas.InFlightReport,
+    schemas.NodeRecord,
+    schemas.PlanRecord,
+    schemas.Lease,
+)
+DECLARED: st.SearchStrategy[desired.Declared] = st.one_of(
+    SPECS,
+    st.builds(BaseModelSpec, name=NAMES),
+    st.builds(
+        Tenant,
+        name=NAMES,
+        salt=st.text(max_size=20),
+        weight=st.floats(0, 1000, exclude_min=True),
+        priority_band=st.integers(0, PRIORITY_BANDS - 1),
+        regions=st.lists(TOKENS.map(RegionId), max_size=2).map(tuple),
+    ),
+)
+EDITS = st.lists(
+    st.tuples(st.sampled_from(["flip", "cut", "insert", "drop"]), COUNT, st.binary(max_size=4)),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edited(payload: bytes, edits: list[tuple[str, int, bytes]]) -> bytes:
+    """A message after faults on its way, or by a hostile hand."""
+    out = bytearray(payload)
+    for edit, where, extra in edits:
+        at = where % (len(out) + 1)
+        if edit == "flip" and at < len(out):
+            out[at] ^= 1 << (where % 8)
+        elif edit == "cut":
+            del out[at:]
+        elif edit == "insert":
+            out[at:at] = extra
+        elif edit == "drop":
+            del out[at : at + 1]
+    return bytes(out)
+
+
+@given(MESSAGES)
+def test_a_message_reads_as_it_was_written(message: schemas.Message) -> None:
+    assert schemas.decode(schemas.encode(message), type(message)) == message
+
+
+@given(MESSAGES, st.sampled_from(KIND_LIST))
+def test_a_message_of_another_kind_is_refused(message: schemas.Message, kind: type[Any]) -> None:
+    if kind is not type(message):
+        with pytest.raises(WireError):
+            schemas.decode(schemas.encode(message), kind)
+
+
+@given(st.binary(max_size=200), st.sampled_from(KIND_LIST))
+def test_noise_is_refused(payload: bytes, kind: type[Any]) -> None:
+    with pytest.raises(WireError):
+        schemas.decode(payload, kind)
+
+
+@given(MESSAGES, EDITS)
+def test_a_damaged_message_is_refused_or_still_one_of_its_kind(
+    message: schemas.Message, edits: list[tuple[str, int, bytes]]
+) -> None:
+    with contextlib.suppress(WireError):
+        read = schemas.decode(edited(schemas.encode(message), edits), type(message))
+        assert schemas.decode(schemas.encode(read), type(message)) == read
+
+
+@given(MESSAGES, st.text(max_size=8), st.integers() | st.text(max_size=5) | st.none())
+def test_an_added_field_is_tolerated(message: schemas.Message, name: str, value: Any) -> None:
+    fields = msgspec.msgpack.decode(schemas.encode(message))
+    if name in fields or (isinstance(value, int) and not -(1 << 63) <= value < 1 << 63):
+        return
+    payload = msgspec.msgpack.encode({**fields, name: value})
+    assert schemas.decode(payload, type(message)) == message
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\x91" * 100_000,
+        b"\x82\xa4type\xa6resync\xa1x" + b"\x91" * 100_000,
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\x00" * (schemas.MESSAGE_BYTES_MAX + 1),
+    ],
+    ids=["empty", "deep", "deep in an added field", "huge array", "huge map", "too long"],
+)
+def test_what_would_exhaust_a_reader_is_refused(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        schemas.decode(payload, schemas.ResyncRequest)
+
+
+@given(MESSAGES, st.integers(0, 100).filter(lambda v: v != schemas.VERSION))
+def test_another_version_is_refused(message: schemas.Message, version: int) -> None:
+    with pytest.raises(WireError):
+        schemas.decode(schemas.encode(msgspec.structs.replace(message, v=version)), type(message))
+
+
+PLANNED = AdapterSpec(name="a", base_model="b", revision=1, path="/p", rank=8)
+ENGINE = EngineState(
+    engine=EngineId("n1.a"),
+    url="http://h",
+    base_model="b",
+    served_name="b",
+    status=EngineStatus.READY,
+)
+RESIDENT = Residency(
+    adapter=EngineAdapter("a~1"), state=AdapterState.HOST, source=ResidencySource.INFERRED
+)
+
+
+def node_record(*engines: EngineState) -> schemas.Message:
+    state = NodeState(region=RegionId("r"), node=NODE, incarnation=1, seq=1, engines=engines)
+    return schemas.NodeRecord(state=state)
+
+
+def plan_record(*engines: EnginePlan) -> schemas.Message:
+    plan = Plan(region=RegionId("r"), node=NODE, revision=1, fence=1, reason="", engines=engines)
+    return schemas.PlanRecord(plan=plan)
+
+
+def in_flight(count: int) -> schemas.Message:
+    return schemas.InFlightReport(
+        kind=schemas.ReportKind.FULL,
+        region=RegionId("r"),
+        gateway=GatewayId("g"),
+        incarnation=1,
+        seq=1,
+        counts=(schemas.InFlightCount(engine=ENGINE.engine, adapter=EngineAdapter(""), count=0),)
+        * count,
+    )
+
+
+def engines(count: int) -> list[EngineState]:
+    return [replace(ENGINE, engine=EngineId(f"n1.e{i}")) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("fits", "beyond"),
+    [
+        (node_record(*engines(bounds.ENGINES_MAX)), node_record(*engines(bounds.ENGINES_MAX + 1))),
+        (
+            node_record(replace(ENGINE, residents=(RESIDENT,) * bounds.RESIDENTS_MAX)),
+            node_record(replace(ENGINE, residents=(RESIDENT,) * (bounds.RESIDENTS_MAX + 1))),
+        ),
+        (
+            plan_record(EnginePlan(engine=ENGINE.engine, load=(PLANNED,) * bounds.PLANNED_MAX)),
+            plan_record(
+                EnginePlan(engine=ENGINE.engine, load=(PLANNED,) * (bounds.PLANNED_MAX + 1))
+            ),
+        ),
+        (
+            plan_record(*[EnginePlan(engine=ENGINE.engine)] * bounds.ENGINES_MAX),
+            plan_record(*[EnginePlan(engine=ENGINE.engine)] * (bounds.ENGINES_MAX + 1)),
+        ),
+        (in_flight(1), in_flight(schemas.COUNTS_MAX + 1)),
+        (node_record(ENGINE), node_record(ENGINE, ENGINE)),
+        (node_record(ENGINE), node_record(replace(ENGINE, engine=EngineId("other.a")))),
+        (node_record(ENGINE), node_record(replace(ENGINE, kv_usage=float("nan")))),
+        (node_record(ENGINE), node_record(replace(ENGINE, running=-1))),
+    ],
+)
+def test_the_bounds_of_a_message_are_kept(fits: schemas.Message, beyond: schemas.Message) -> None:
+    assert schemas.decode(schemas.encode(fits), type(fits)) == fits
+    with pytest.raises(WireError):
+        schemas.decode(schemas.encode(beyond), type(beyond))
+
+
+@given(DECLARED)
+def test_a_declared_value_reads_as_it_was_written(declared: desired.Declared) -> None:
+    assert desired.decode(desired.key_of(declared), desired.encode(declared)) == declared
+
+
+@given(DECLARED, DECLARED)
+def test_a_record_under_the_key_of_another_is_refused(
+    one: desired.Declared, two: desired.Declared
+) -> None:
+    if desired.key_of(one) != desired.key_of(two):
+        with pytest.raises(WireError):
+            desired.decode(desired.key_of(one), desired.encode(two))
+
+
+@given(DECLARED, EDITS)
+def test_a_damaged_record_is_refused_or_still_valid(
+    declared: desired.Declared, edits: list[tuple[str, int, bytes]]
+) -> None:
+    key = desired.key_of(declared)
+    with contextlib.suppress(WireError):
+        read = desired.decode(key, edited(desired.encode(declared), edits))
+        assert read is not None
+        assert desired.key_of(read) == key
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_no_record(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        desired.decode(keys.adapter_key("a"), payload)
+    with pytest.raises(WireError):
+        desired.decode_floor(payload)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"type":"adapter","v":1,"x":' + b"[" * 60_000,
+        b'{"type":"adapter","v":2,"adapter":{}}',
+        b'{"type":"revision-floor","v":1,"revision":3}',
+        b'{"type":"adapter","v":1,"adapter":{"name":"a","base_model":"b","revision":"1",'
+        b'"path":"p","rank":8}}',
+        b'{"type":"adapter","v":1,"adapter":{"name":"a","base_model":"b","revision":1,'
+        b'"path":"p","rank":0}}',
+        b" " * (desired.RECORD_BYTES_MAX + 1),
+    ],
+    ids=["deep", "version", "kind", "type", "invariant", "too long"],
+)
+def test_a_record_that_breaks_a_rule_is_refused(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        desired.decode(keys.adapter_key("a"), payload)
+
+
+@given(st.text(max_size=40))
+def test_a_name_and_its_key_are_the_same_either_way(name: str) -> None:
+    if not name:
+        return
+    try:
+        text = keys.escape(name)
+    except UnicodeEncodeError:
+        # A lone surrogate is no text; no name holds one.
+        return
+    assert set(text) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+    assert keys.unescape(text) == name
+
+
+@given(st.from_regex(r"[A-Za-z0-9_-]{0,24}", fullmatch=True) | st.text(max_size=12))
+def test_a_token_is_the_escape_of_one_name_or_of_none(text: str) -> None:
+    with contextlib.suppress(WireError):
+        assert keys.escape(keys.unescape(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "_41", "_2F", "_", "_2", "a.b", "_ff", "a_c3"])
+def test_what_escape_never_writes_is_refused(text: str) -> None:
+    with pytest.raises(WireError):
+        keys.unescape(text)
+
+
+@given(NAMES, NAMES)
+def test_two_names_have_two_keys(one: str, two: str) -> None:
+    assert (keys.adapter_key(one) == keys.adapter_key(two)) == (one == two)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": ""},
+        {"weight": 0.0},
+        {"weight": float("nan")},
+        {"weight": 1001.0},
+        {"priority_band": -1},
+        {"priority_band": PRIORITY_BANDS},
+        {"salt": "x" * 257},
+        {"regions": ("a.b",)},
+    ],
+)
+def test_a_tenant_keeps_its_invariants(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        Tenant(**({"name": "acme"} | change))
