@@ -1,0 +1,124 @@
+"""What the scheduler knows of its region: nodes, who is silent, and whether that is enough to plan.
+
+Nodes send their whole state on every beat, so after a lost change this fold waits for the next
+beat and asks nobody for a resync: a placement has that much time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.engine import EngineState, NodeState
+from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.model.placement import Plan
+from axiom_common.model.reason import Reason
+from axiom_common.state.liveness import Liveness
+from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
+from axiom_scheduler.planner import Snapshot
+
+
+class SchedulerState:
+    """The fold. Times are of the process's own clock, in ms."""
+
+    def __init__(
+        self, region: RegionId, *, started_ms: float, settle_ms: float, forget_ms: float
+    ) -> None:
+        self._region = region
+        self._view = RegionView(region)
+        self._liveness = Liveness()
+        self._heard_ms: dict[NodeId, float] = {}
+        self._silent: set[NodeId] = set()
+        self._settle_at_ms = started_ms + settle_ms
+        self._forget_ms = forget_ms
+        self._missing_are_gone_ms = started_ms + forget_ms
+        self.frozen = False
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes are known."""
+        return len(self._view)
+
+    def report(self, report: NodeState | NodeDelta, now_ms: float) -> bool:
+        """Fold a report from the bus; whether a placement could come out differently now."""
+        before = self._view.node(report.node)
+        change = self._view.apply(report, now_ms)
+        if change.outcome is Outcome.STALE:
+            return False
+        if before is None and change.outcome is not Outcome.APPLIED:
+            # Nothing is known of it but a part.
+            return False
+        self._heard(report.node, now_ms)
+        came_back = report.node in self._silent
+        self._silent.discard(report.node)
+        known = {e.engine: _facts(e) for e in before.engines} if before else {}
+        news = any(known.get(e.engine) != _facts(e) for e in change.changed)
+        return news or came_back or bool(change.removed)
+
+    def bootstrap(self, nodes: Iterable[NodeState], now_ms: float) -> None:
+        """Fold what the shadow cache holds. A node counts as heard then, and has to prove it."""
+        for node in nodes:
+            self._view.apply_full(node, now_ms)
+            if self._view.node(node.node) is not None and node.node not in self._heard_ms:
+                self._heard(node.node, now_ms)
+
+    def sweep(self, now_ms: float) -> bool:
+        """Judge nodes by their silence; whether a placement could come out differently now."""
+        sweep = self._liveness.sweep(now_ms)
+        self.frozen = sweep.frozen
+        self._silent.update(sweep.dead)
+        forgotten = [
+            node for node in self._silent if now_ms - self._heard_ms[node] >= self._forget_ms
+        ]
+        for node in forgotten:
+            self._view.forget(node, now_ms)
+            self._silent.discard(node)
+            del self._heard_ms[node]
+        return bool(sweep.dead or forgotten)
+
+    def settled(self, planned: Collection[NodeId], now_ms: float) -> bool:
+        """Whether enough was heard to plan: all nodes that have a plan, or time enough to.
+
+        A scheduler that plans at once on the first reports would take all other nodes for lost.
+        """
+        heard = all(self._view.node(node) is not None for node in planned)
+        return now_ms >= self._settle_at_ms or (bool(planned) and heard)
+
+    def gone(self, planned: Collection[NodeId], now_ms: float) -> tuple[NodeId, ...]:
+        """Nodes with a plan that do not exist any more: forgotten, or never heard in that time."""
+        if now_ms < self._missing_are_gone_ms:
+            return ()
+        return tuple(sorted(node for node in planned if self._view.node(node) is None))
+
+    def snapshot(
+        self, adapters: Mapping[str, AdapterSpec], plans: Mapping[NodeId, Plan]
+    ) -> Snapshot:
+        """What to plan on."""
+        return Snapshot(
+            region=self._region,
+            adapters=dict(adapters),
+            nodes=self._view.nodes(),
+            silent=frozenset(self._silent),
+            plans=dict(plans),
+        )
+
+    def unacknowledged(self, plans: Mapping[NodeId, Plan]) -> dict[NodeId, Reason | None]:
+        """Nodes that do not carry out their plan; with the reason if they refused it."""
+        found: dict[NodeId, Reason | None] = {}
+        for name, plan in plans.items():
+            node = self._view.node(name)
+            status = node.plan if node is not None else None
+            if status is None or (status.fence, status.revision) != (plan.fence, plan.revision):
+                found[name] = None
+            elif not status.accepted:
+                found[name] = status.reason
+        return found
+
+    def _heard(self, node: NodeId, now_ms: float) -> None:
+        self._liveness.heard(node, now_ms)
+        self._heard_ms[node] = now_ms
+
+
+def _facts(engine: EngineState) -> tuple[object, ...]:
+    """The part of an engine's state that a placement depends on."""
+    return (engine.base_model, engine.status, engine.limits, engine.registered)
