@@ -115,7 +115,10 @@ class ShadowCacheSuite:
 
     async def test_while_it_is_away_calls_say_so(self) -> None:
         async with self.open() as there:
+            await there.cache.ping()
             await there.lose()
+            with pytest.raises(UnavailableError):
+                await there.cache.ping()
             with pytest.raises(UnavailableError):
                 await put(there.cache, A, 1, 1, b"")
             with pytest.raises(UnavailableError):
@@ -123,7 +126,7 @@ class ShadowCacheSuite:
             with pytest.raises(UnavailableError):
                 await there.cache.read_all()
             await there.restore()
-            await succeeds(there.cache.read_all, despite=UnavailableError, within_s=10)
+            await succeeds(there.cache.ping, despite=UnavailableError, within_s=10)
             assert await put(there.cache, A, 2, 1, b"a")
             assert b"a" in await there.cache.read_all()
 

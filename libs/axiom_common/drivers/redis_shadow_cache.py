@@ -112,7 +112,7 @@ class RedisShadowCache:
         return tuple(records)
 
     async def ping(self) -> None:
-        """Ask whether it is there; UnavailableError when not."""
+        """Ask whether it is there."""
         async with self._calling():
             await _awaited(self._redis.scard(keys.shadow_nodes(self._region)))
 

@@ -18,6 +18,16 @@ from axiom_common.errors import SettingsError
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+NatsUrl = Annotated[str, Field(pattern=r"^(nats|tls|wss?)://[^\s]+$", max_length=4096)]
+"""Servers of one cluster, separated by commas."""
+RedisUrl = Annotated[
+    str,
+    Field(
+        pattern=r"^((rediss?|unix)://\S+|redis\+cluster://[^\s/,:]+:\d+(,[^\s/,:]+:\d+)*)$",
+        max_length=4096,
+    ),
+]
+"""One server, or some nodes of a cluster: `redis+cluster://host:port,host:port`."""
 PositiveMs = Annotated[float, Field(gt=0, le=3_600_000)]
 
 
@@ -29,8 +39,8 @@ class ServiceSettings(BaseSettings):
     )
 
     region: Token = "local"
-    nats_url: str = "nats://127.0.0.1:4222"
-    redis_url: str = "redis://127.0.0.1:6379"
+    nats_url: NatsUrl = "nats://127.0.0.1:4222"
+    redis_url: RedisUrl = "redis://127.0.0.1:6379"
     host: str = "127.0.0.1"
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
 

@@ -1,0 +1,105 @@
+"""The service without its sockets: it runs on fakes as well. Owns the tasks, says how it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from axiom_common.errors import UnavailableError
+from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.ports.bus import Bus
+from axiom_common.ports.clock import Clock
+from axiom_common.ports.shadow_cache import ShadowCache
+from axiom_common.runtime.lifecycle import Owner
+from axiom_common.runtime.logging import Log
+from axiom_common.runtime.ops import Readiness
+from axiom_common.wire import subjects
+from axiom_common.wire.schemas import ResyncRequest, encode
+from axiom_telemetry.handlers import Handlers
+from axiom_telemetry.metrics import TelemetryMetrics
+from axiom_telemetry.settings import TelemetrySettings
+from axiom_telemetry.state import TelemetryState
+from axiom_telemetry.writer import ShadowWriter
+
+RESYNC_TICK_MS = 20.0
+SWEEP_MS = 500.0
+
+
+class TelemetryApp:
+    """Hears all nodes of a region and keeps the shadow cache."""
+
+    def __init__(
+        self, settings: TelemetrySettings, *, bus: Bus, cache: ShadowCache, clock: Clock
+    ) -> None:
+        self.metrics = TelemetryMetrics()
+        self._region = RegionId(settings.region)
+        self._instance = settings.instance
+        self._bus = bus
+        self._clock = clock
+        self._log = Log("axiom.telemetry", clock)
+        self._state = TelemetryState(self._region, write_every_ms=settings.write_every_ms)
+        self._handlers = Handlers(
+            self._state, clock, self.metrics, self._log, instance=settings.instance
+        )
+        self._writer = ShadowWriter(self._state, cache, clock, self.metrics, self._log)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.metrics.nodes.set_function(lambda: self._state.node_count)
+        self.metrics.engines.set_function(lambda: self._state.engine_count)
+        self.metrics.pending.set_function(lambda: self._state.dirty_count)
+        self.metrics.dropped.set_function(lambda: self._bus.dropped)
+
+    async def start(self, owner: Owner) -> None:
+        """Start all tasks in `owner`; returns when it listens on the bus."""
+        jobs = {"write": self._writer.run(), "resync": self._resync(), "sweep": self._sweep()}
+        self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
+        self._bus.on_reconnect(self._handlers.reconnected)
+        await self._bus.subscribe(
+            subjects.all_node_reports(self._region), self._handlers.node_report
+        )
+
+    async def stop(self) -> None:
+        """End the tasks; the bus and the cache may be closed then."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def readiness(self) -> Readiness:
+        """Always fit: without bus or cache it waits for them, and says so."""
+        degraded = {
+            "bus-away": not self._bus.connected,
+            "shadow-cache-away": self._writer.away,
+            "liveness-frozen": self._state.frozen,
+        }
+        return Readiness(
+            ready=True,
+            degraded=tuple(name for name, is_so in degraded.items() if is_so),
+            facts={
+                "region": self._region,
+                "nodes": self._state.node_count,
+                "pending_writes": self._state.dirty_count,
+                "dropped_messages": self._bus.dropped,
+            },
+        )
+
+    async def _resync(self) -> None:
+        while True:
+            for node in self._state.take_resyncs(self._clock.now_ms()):
+                await self._ask(node)
+            await self._clock.sleep_ms(RESYNC_TICK_MS)
+
+    async def _ask(self, node: NodeId) -> None:
+        request = encode(ResyncRequest(asker=self._instance))
+        try:
+            await self._bus.publish(subjects.node_resync(self._region, node), request)
+        except UnavailableError as error:
+            # Asked again after the reconnect.
+            self._log.warning("resync not sent", once_a_minute="resync", cause=str(error))
+        else:
+            self.metrics.resyncs.inc()
+
+    async def _sweep(self) -> None:
+        while True:
+            now_ms, listening = self._clock.now_ms(), self._bus.connected
+            for node in self._state.sweep(now_ms, listening=listening):
+                self.metrics.forgotten.inc()
+                self._log.info("node forgotten", node=node)
+            await self._clock.sleep_ms(SWEEP_MS)

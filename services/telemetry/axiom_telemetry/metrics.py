@@ -1,0 +1,54 @@
+"""Every metric of the telemetry service. No label holds a node: a region may have thousands."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_WRITE_BUCKETS_S = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+class TelemetryMetrics:
+    """One set a process, in its own registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reports = Counter(
+            "axiom_telemetry_reports_total",
+            "Reports heard: applied, stale, gap, needs-full or invalid",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.writes = Counter(
+            "axiom_telemetry_writes_total",
+            "Records sent to the shadow cache: stored, not-newer or failed",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.write_duration = Histogram(
+            "axiom_telemetry_write_duration_seconds",
+            "Time of one write to the shadow cache",
+            buckets=_WRITE_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.resyncs = Counter(
+            "axiom_telemetry_resyncs_total",
+            "Requests for a node's full state",
+            registry=self.registry,
+        )
+        self.forgotten = Counter(
+            "axiom_telemetry_nodes_forgotten_total",
+            "Nodes that fell silent and were forgotten",
+            registry=self.registry,
+        )
+        self.nodes = self._gauge("axiom_telemetry_nodes_count", "Nodes that are heard")
+        self.engines = self._gauge("axiom_telemetry_engines_count", "Engines on them")
+        self.pending = self._gauge(
+            "axiom_telemetry_pending_writes_count", "Nodes whose newest state is not written yet"
+        )
+        self.dropped = self._gauge(
+            "axiom_telemetry_dropped_messages_count",
+            "Messages lost since the start because this process was too slow",
+        )
+
+    def _gauge(self, name: str, help_text: str) -> Gauge:
+        return Gauge(name, help_text, registry=self.registry)

@@ -1,0 +1,16 @@
+"""Settings of the telemetry service."""
+
+from __future__ import annotations
+
+from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Token
+
+
+class TelemetrySettings(ServiceSettings):
+    """`instance` names this process to agents, `port` serves /healthz, /readyz and /metrics.
+
+    `write_every_ms`: the least time between two writes of one node; what comes between is folded.
+    """
+
+    port: Port = 8002
+    instance: Token = "telemetry"
+    write_every_ms: PositiveMs = 200.0
