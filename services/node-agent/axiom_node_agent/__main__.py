@@ -55,6 +55,7 @@ async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio
     await stop.wait()
     server.stop()
     await serving
+    await app.stop()
     await bus.close()
     await connection.close()
     for engine in engines.values():

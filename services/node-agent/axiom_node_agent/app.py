@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 from axiom_common.errors import UnavailableError
 from axiom_common.model.engine import EngineStatus
@@ -58,6 +59,7 @@ class AgentApp:
         # Only spreads the retries of a fleet; no decision depends on it.
         self._jitter = random.Random(settings.node)
         self._registry_away = False
+        self._tasks: list[asyncio.Task[None]] = []
         declared = [engine.declared(self._node) for engine in settings.engines]
         self.books = {d.engine: EngineBook(d, self._engine_changed) for d in declared}
         self._plans = PlanWatch(
@@ -87,12 +89,15 @@ class AgentApp:
 
     async def start(self, owner: Owner) -> None:
         """Start all tasks in `owner`; returns when it listens on the bus."""
+        jobs: dict[str, Coroutine[None, None, None]] = {
+            "expire vectors": self._expire(),
+            "report": self._retried(self._report),
+            "follow plans": self._retried(self._follow_plans),
+        }
         for engine in self.books:
-            owner.create_task(self._pollers[engine].run(), name=f"poll {engine}")
-            owner.create_task(self._loaders[engine].run(), name=f"load {engine}")
-        owner.create_task(self._expire(), name="expire vectors")
-        owner.create_task(self._retried(self._report), name="report")
-        owner.create_task(self._retried(self._follow_plans), name="follow plans")
+            jobs[f"poll {engine}"] = self._pollers[engine].run()
+            jobs[f"load {engine}"] = self._loaders[engine].run()
+        self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         concurrency = len(self.books) * LOADS_WAITING_MAX * ASKERS_PER_LOAD
         await self._bus.respond(
             subjects.node_ensure(self._region, self._node),
@@ -104,6 +109,12 @@ class AgentApp:
         )
         await self._bus.subscribe(subjects.all_inflight(self._region), self._handlers.in_flight)
         self._bus.on_reconnect(self._reconnected)
+
+    async def stop(self) -> None:
+        """End the tasks; the bus and the engines may be closed then."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def readiness(self) -> Readiness:
         """Ready once reports go out under an incarnation. Each fault of a part is named."""

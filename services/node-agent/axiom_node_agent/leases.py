@@ -7,6 +7,7 @@ go, and for 2 s at most: by then a gateway's vector holds it against eviction it
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from axiom_common.model.ids import EngineAdapter
 
@@ -15,26 +16,29 @@ VECTOR_DELAY_MS = 100.0
 """A younger lease may belong to a request that no vector has told yet (they come each 50 ms)."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    granted_ms: float
+    until_ms: float
+
+
 class Leases:
-    """The leased adapters of one engine, with the moments at which the leases were granted."""
+    """The leased adapters of one engine."""
 
     def __init__(self) -> None:
-        self._granted_ms: dict[EngineAdapter, float] = {}
+        self._leases: dict[EngineAdapter, _Lease] = {}
 
     def grant(self, adapter: EngineAdapter, now_ms: float) -> None:
         """Lease, or lease anew."""
-        self._granted_ms[adapter] = now_ms
+        self._leases[adapter] = _Lease(now_ms, now_ms + LEASE_MS)
 
     def requests_ended(self, adapter: EngineAdapter, now_ms: float) -> None:
-        """No vector counts the adapter any more: its lease has served."""
-        if now_ms - self._granted_ms.get(adapter, now_ms) >= VECTOR_DELAY_MS:
-            del self._granted_ms[adapter]
+        """No vector counts the adapter any more: its lease has served, if a vector knew of it."""
+        if lease := self._leases.get(adapter):
+            until_ms = min(lease.until_ms, max(now_ms, lease.granted_ms + VECTOR_DELAY_MS))
+            self._leases[adapter] = _Lease(lease.granted_ms, until_ms)
 
     def held(self, now_ms: float) -> AbstractSet[EngineAdapter]:
         """The adapters leased now."""
-        self._granted_ms = {
-            adapter: granted_ms
-            for adapter, granted_ms in self._granted_ms.items()
-            if now_ms - granted_ms < LEASE_MS
-        }
-        return self._granted_ms.keys()
+        self._leases = {a: lease for a, lease in self._leases.items() if now_ms < lease.until_ms}
+        return self._leases.keys()

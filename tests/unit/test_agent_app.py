@@ -1,0 +1,301 @@
+"""The whole agent on fakes: what it tells and answers, and what it shows when parts are away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from tests.agent_parts import name, spec
+from tests.eventually import eventually
+from tests.owner import TestOwner, task_owner
+
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import UnavailableError
+from axiom_common.model.adapter import AdapterState
+from axiom_common.model.engine import EngineStatus, GpuState
+from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
+from axiom_common.model.reason import Reason
+from axiom_common.testing.bus import FakeBus, FakeHub
+from axiom_common.testing.engine import FakeEngine
+from axiom_common.testing.gpus import FakeGpus
+from axiom_common.testing.registry import FakeRegistry
+from axiom_common.wire import keys, subjects
+from axiom_common.wire.schemas import (
+    EnsureReply,
+    EnsureRequest,
+    InFlightCount,
+    InFlightReport,
+    NodeReport,
+    PlanRecord,
+    ReportKind,
+    ResyncRequest,
+    decode,
+    encode,
+)
+from axiom_node_agent.app import AgentApp
+from axiom_node_agent.settings import AgentSettings
+
+REGION, NODE, GATEWAY = RegionId("r"), NodeId("n1"), GatewayId("g1")
+E1, E2 = EngineId("n1.e1"), EngineId("n1.e2")
+CLOCK = SystemClock()
+
+
+@dataclass
+class Bench:
+    """An agent, its surroundings, and all that it told."""
+
+    owner: TestOwner
+    app: AgentApp
+    agent_bus: FakeBus
+    bus: FakeBus
+    registry: FakeRegistry
+    gpus: FakeGpus
+    engines: dict[EngineId, FakeEngine]
+    reports: list[NodeReport] = field(default_factory=list)
+
+    @property
+    def last(self) -> NodeReport:
+        return self.reports[-1]
+
+    async def hear(self, _: str, payload: bytes) -> None:
+        self.reports.append(decode(payload, NodeReport))
+
+    async def heard(self, wanted: Callable[[NodeReport], object]) -> NodeReport:
+        """The next report from here on that fits."""
+        self.reports.clear()
+        await eventually(lambda: any(wanted(report) for report in self.reports))
+        return next(report for report in self.reports if wanted(report))
+
+    async def ensure(
+        self, text: str, *, engine: EngineId = E1, in_flight: tuple[InFlightCount, ...] = ()
+    ) -> EnsureResult:
+        request = EnsureRequest(
+            engine=engine,
+            adapter=spec(text),
+            deadline_ms=2_000.0,
+            gateway=GATEWAY,
+            in_flight=in_flight,
+        )
+        subject = subjects.node_ensure(REGION, NODE)
+        answer = await self.bus.request(subject, encode(request), timeout_ms=3_000.0)
+        return decode(answer, EnsureReply).result
+
+    async def plan(self, revision: int, *, fence: int = 1, engines: tuple[EnginePlan, ...]) -> None:
+        plan = Plan(
+            region=REGION,
+            node=NODE,
+            revision=revision,
+            fence=fence,
+            reason="test",
+            engines=engines,
+        )
+        bucket = await self.registry.bucket(keys.PLAN_BUCKET)
+        await bucket.put(keys.plan_key(REGION, NODE), encode(PlanRecord(plan=plan)))
+
+
+@asynccontextmanager
+async def bench(*, beat_ms: float = 100.0, registry_up: bool = True) -> AsyncIterator[Bench]:
+    settings = AgentSettings(
+        region=REGION,
+        node=NODE,
+        beat_ms=beat_ms,
+        poll_ms=20.0,
+        names_ms=100.0,
+        engines=[
+            {"name": "e1", "url": "http://127.0.0.1:1", "hbm_slots": 2, "host_slots": 4},
+            {"name": "e2", "url": "http://127.0.0.1:2", "hbm_slots": 2, "host_slots": 4},
+        ],
+    )
+    async with task_owner() as owner:
+        hub = FakeHub()
+        registry = FakeRegistry(owner, CLOCK)
+        if not registry_up:
+            registry.disconnect()
+        engines = {E1: FakeEngine(), E2: FakeEngine()}
+        gpus = FakeGpus(GpuState(index=0, temperature_c=50.0), GpuState(index=1, throttle=8))
+        agent_bus, bus = FakeBus(owner, hub), FakeBus(owner, hub)
+        app = AgentApp(
+            settings, bus=agent_bus, registry=registry, engines=engines, gpus=gpus, clock=CLOCK
+        )
+        at = Bench(owner, app, agent_bus, bus, registry, gpus, engines)
+        await bus.subscribe(subjects.all_node_reports(REGION), at.hear)
+        await app.start(owner)
+        yield at
+        await app.stop()
+
+
+async def ready(at: Bench) -> None:
+    await at.heard(lambda r: {e.status for e in r.engines} == {EngineStatus.READY})
+
+
+async def test_the_whole_state_comes_on_the_beat_numbered_without_holes() -> None:
+    async with bench(beat_ms=30.0) as at:
+        await ready(at)
+        at.reports.clear()
+        await eventually(lambda: len(at.reports) >= 5)
+        assert [r.seq for r in at.reports] == list(range(at.reports[0].seq, at.last.seq + 1))
+        assert {r.kind for r in at.reports} == {ReportKind.FULL}
+        assert {r.incarnation for r in at.reports} == {1}
+        assert [e.engine for e in at.last.engines] == [E1, E2]
+        assert [g.temperature_c for g in at.last.gpus] == [50.0, None]
+        at.gpus.lose(0)
+        lost = await at.heard(lambda r: r.gpus and r.gpus[0].temperature_c is None)
+        assert lost.gpus[1].throttle == 8
+
+
+async def test_a_change_is_told_at_once_with_the_changed_engine_alone() -> None:
+    async with bench(beat_ms=60_000.0) as at:
+        await ready(at)
+        seq = at.last.seq
+        assert await at.ensure("a") == EnsureResult(outcome=EnsureOutcome.RESIDENT)
+        await eventually(lambda: AdapterState.RESIDENT in _states(at.last))
+        assert {r.kind for r in at.reports if r.seq > seq} == {ReportKind.DELTA}
+        assert [e.engine for e in at.last.engines] == [E1]
+        assert at.last.engines[0].registered == (name("a"),)
+
+
+def _states(report: NodeReport) -> list[AdapterState]:
+    return [resident.state for engine in report.engines for resident in engine.residents]
+
+
+async def test_many_askers_share_one_whole_state() -> None:
+    async with bench(beat_ms=60_000.0) as at:
+        await ready(at)
+        at.reports.clear()
+        for asker in range(20):
+            request = encode(ResyncRequest(asker=f"g{asker}"))
+            await at.bus.publish(subjects.node_resync(REGION, NODE), request)
+        await eventually(lambda: at.reports)
+        await at.bus.publish(subjects.node_resync(REGION, NODE), encode(ResyncRequest(asker="z")))
+        await eventually(lambda: len(at.reports) == 2)
+        assert [r.kind for r in at.reports] == [ReportKind.FULL, ReportKind.FULL]
+
+
+async def test_without_the_bus_polling_goes_on_and_the_next_word_is_whole() -> None:
+    async with bench(beat_ms=50.0) as at:
+        await ready(at)
+        at.agent_bus.disconnect()
+        assert "bus-away" in at.app.readiness().degraded
+        at.reports.clear()
+        at.engines[E1].down = True
+        await eventually(lambda: at.app.books[E1].status is EngineStatus.UNREACHABLE)
+        assert at.reports == []
+        await at.agent_bus.reconnect()
+        await eventually(lambda: at.reports)
+        assert at.reports[0].kind is ReportKind.FULL
+        assert at.reports[0].engines[0].status is EngineStatus.UNREACHABLE
+
+
+async def test_without_the_registry_it_waits_polling_and_takes_its_incarnation_later() -> None:
+    async with bench(registry_up=False) as at:
+        await eventually(lambda: at.app.books[E1].status is EngineStatus.READY)
+        await eventually(lambda: "registry-away" in at.app.readiness().degraded)
+        assert not at.app.readiness().ready
+        assert at.reports == []
+        at.registry.reconnect()
+        await eventually(lambda: at.reports)
+        assert at.app.readiness().ready
+        assert at.app.readiness().degraded == ()
+
+
+async def test_an_unreachable_engine_is_told_and_its_return_as_a_new_process_too() -> None:
+    async with bench() as at:
+        await ready(at)
+        await at.ensure("a")
+        at.engines[E1].down = True
+        down = await at.heard(lambda r: r.engines[0].status is EngineStatus.UNREACHABLE)
+        assert down.engines[0].residents, "unknown is not absent"
+        assert f"engine-unreachable:{E1}" in at.app.readiness().degraded
+        at.engines[E1].restart()
+        back = await at.heard(lambda r: r.engines[0].status is EngineStatus.READY)
+        assert back.engines[0].residents == ()
+        assert back.engines[0].registered == ()
+
+
+async def test_an_unknown_engine_is_refused_and_a_broken_request_not_answered() -> None:
+    async with bench() as at:
+        await ready(at)
+        assert await at.ensure("a", engine=EngineId("n1.e9")) == EnsureResult(
+            outcome=EnsureOutcome.REFUSED, reason=Reason.UNKNOWN_ENGINE
+        )
+        with pytest.raises(UnavailableError):
+            await at.bus.request(subjects.node_ensure(REGION, NODE), b"\x00", timeout_ms=50.0)
+        assert len(at.agent_bus.errors) == 1
+        await at.bus.publish(subjects.gateway_inflight(REGION, GATEWAY), b"nonsense")
+        await eventually(lambda: len(at.agent_bus.errors) == 2)
+
+
+async def test_the_askers_own_counts_decide_which_slots_are_idle() -> None:
+    async with bench() as at:
+        await ready(at)
+        await at.ensure("a")
+        await at.ensure("b")
+        busy = tuple(InFlightCount(engine=E1, adapter=name(text), count=1) for text in "ab")
+        await _forget_leases(at)
+        assert await at.ensure("c", in_flight=busy) == EnsureResult(
+            outcome=EnsureOutcome.REFUSED, reason=Reason.NO_IDLE_SLOT
+        )
+        assert await at.ensure("c", in_flight=busy[:1]) == EnsureResult(
+            outcome=EnsureOutcome.RESIDENT
+        )
+        assert {copy.adapter for copy in at.app.books[E1].lru.hbm} == {name("a"), name("c")}
+
+
+async def _forget_leases(at: Bench) -> None:
+    at.app.books[E1].leases.held(CLOCK.now_ms() + 10_000.0)
+
+
+async def test_vectors_hold_an_adapter_against_the_plan_until_they_drop_it() -> None:
+    async with bench() as at:
+        await ready(at)
+        await at.ensure("a")
+        await _forget_leases(at)
+        count = InFlightCount(engine=E1, adapter=name("a"), count=1)
+        await _vector(at, seq=1, counts=(count,))
+        await at.plan(1, engines=(EnginePlan(engine=E1, unload=(name("a"),)),))
+        draining = await at.heard(lambda r: AdapterState.DRAINING in _states(r))
+        assert draining.engines[0].residents[0].in_flight == 1
+        assert at.engines[E1].unloads == []
+        await _vector(at, seq=2, counts=())
+        await eventually(lambda: at.engines[E1].unloads == [name("a")])
+
+
+async def _vector(at: Bench, *, seq: int, counts: tuple[InFlightCount, ...]) -> None:
+    report = InFlightReport(
+        kind=ReportKind.FULL, region=REGION, gateway=GATEWAY, incarnation=1, seq=seq, counts=counts
+    )
+    await at.bus.publish(subjects.gateway_inflight(REGION, GATEWAY), encode(report))
+
+
+async def test_a_plan_is_carried_out_and_a_lower_fence_refused_for_all_to_see() -> None:
+    async with bench() as at:
+        await ready(at)
+        await at.plan(7, fence=2, engines=(EnginePlan(engine=E2, load=(spec("a"),)),))
+        await at.heard(lambda r: r.plan and r.plan.accepted and r.plan.revision == 7)
+        await eventually(lambda: at.engines[E2].loads == [name("a")])
+        await at.plan(8, fence=1, engines=(EnginePlan(engine=E2, load=(spec("b"),)),))
+        refused = await at.heard(lambda r: r.plan and not r.plan.accepted)
+        assert refused.plan is not None
+        assert refused.plan.reason is Reason.LOWER_FENCE
+        assert "plan-refused:lower-fence" in at.app.readiness().degraded
+        bucket = await at.registry.bucket(keys.PLAN_BUCKET)
+        await bucket.delete(keys.plan_key(REGION, NODE))
+        await at.heard(lambda r: r.kind is ReportKind.FULL and r.plan is None)
+        assert at.engines[E2].loads == [name("a")]
+
+
+async def test_a_plan_that_does_not_parse_or_is_for_others_is_ignored() -> None:
+    async with bench() as at:
+        await ready(at)
+        bucket = await at.registry.bucket(keys.PLAN_BUCKET)
+        await bucket.put(keys.plan_key(REGION, NODE), b"nonsense")
+        await bucket.put(keys.plan_key(REGION, NodeId("n2")), b"nonsense")
+        await at.plan(1, engines=())
+        await at.heard(lambda r: r.plan and r.plan.revision == 1)
+        invalid = at.app.metrics.registry.get_sample_value(
+            "axiom_node_agent_invalid_messages_total", {"kind": "plan"}
+        )
+        assert invalid == 1

@@ -1,0 +1,213 @@
+"""The one task that changes what an engine holds: askers, order, failures, plans."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from tests.agent_parts import ENGINE, Changes, declared, name, spec
+from tests.eventually import eventually
+from tests.owner import task_owner
+
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.model.ids import EngineAdapter
+from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult
+from axiom_common.model.reason import Reason
+from axiom_common.runtime.logging import Log
+from axiom_common.testing.engine import FakeEngine
+from axiom_node_agent.loader import LOADS_WAITING_MAX, Loader
+from axiom_node_agent.metrics import AgentMetrics
+from axiom_node_agent.poller import Poller
+from axiom_node_agent.state import EngineBook
+
+RESIDENT = EnsureResult(outcome=EnsureOutcome.RESIDENT)
+JOINED = EnsureResult(outcome=EnsureOutcome.JOINED)
+ON_REQUEST = EnsureResult(outcome=EnsureOutcome.ON_REQUEST)
+CLOCK = SystemClock()
+
+
+def refused(reason: Reason) -> EnsureResult:
+    return EnsureResult(outcome=EnsureOutcome.REFUSED, reason=reason)
+
+
+class GatedEngine(FakeEngine):
+    """Loads wait at a gate; `began` lists those that came there."""
+
+    def __init__(self, *, max_loras: int) -> None:
+        super().__init__(max_loras=max_loras, max_cpu_loras=8)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.began: list[EngineAdapter] = []
+
+    async def load(self, name: EngineAdapter, path: str) -> None:
+        self.began.append(name)
+        await self.gate.wait()
+        await super().load(name, path)
+
+
+@dataclass
+class Bench:
+    """A loader at work."""
+
+    engine: GatedEngine
+    book: EngineBook
+    loader: Loader
+    poller: Poller
+    plan: list[EnginePlan | None] = field(default_factory=lambda: [None])
+
+    async def ensure(self, text: str, *, deadline_ms: float = 5_000.0) -> EnsureResult:
+        return await self.loader.ensure(spec(text), deadline_ms=deadline_ms)
+
+    async def relist(self) -> None:
+        """The agent hears what others loaded."""
+        self.book.saw_models(await self.engine.models(), CLOCK.now_ms())
+
+    def want(self, plan: EnginePlan) -> None:
+        self.plan[0] = plan
+        self.loader.look_again()
+
+
+@asynccontextmanager
+async def bench(*, hbm_slots: int = 2) -> AsyncIterator[Bench]:
+    engine = GatedEngine(max_loras=hbm_slots)
+    book = EngineBook(declared(hbm_slots=hbm_slots, host_slots=8), Changes())
+    metrics, log = AgentMetrics(), Log("test", CLOCK)
+    poller = Poller(book, engine, CLOCK, metrics, log, poll_ms=20.0, names_ms=100.0)
+    plan: list[EnginePlan | None] = [None]
+    loader = Loader(book, engine, lambda: plan[0], CLOCK, metrics, log)
+    await poller.poll()
+    async with task_owner() as owner:
+        owner.create_task(loader.run(), name="loader")
+        yield Bench(engine, book, loader, poller, plan)
+
+
+async def test_a_load_is_done_once_for_all_who_ask() -> None:
+    async with bench() as at:
+        at.engine.gate.clear()
+        asked = [asyncio.ensure_future(at.ensure("a")) for _ in range(3)]
+        await eventually(lambda: at.engine.began)
+        at.engine.gate.set()
+        assert await asyncio.gather(*asked) == [RESIDENT, JOINED, JOINED]
+        assert at.engine.loads == [name("a")]
+        assert await at.ensure("a") == RESIDENT
+        assert at.engine.loads == [name("a")]
+
+
+async def test_a_registered_name_out_of_hbm_is_activated_by_its_request() -> None:
+    async with bench() as at:
+        for text in ("a", "b", "c"):
+            await at.engine.load(name(text), "somewhere")
+        await at.relist()
+        at.engine.began.clear()
+        assert await at.ensure("a") == ON_REQUEST
+        assert at.engine.began == []
+
+
+async def test_loads_run_one_at_a_time_and_no_more_wait_than_there_are_places() -> None:
+    async with bench(hbm_slots=LOADS_WAITING_MAX + 2) as at:
+        at.engine.gate.clear()
+        asked = [asyncio.ensure_future(at.ensure("a0"))]
+        await eventually(lambda: at.engine.began)
+        for number in range(1, LOADS_WAITING_MAX + 1):
+            asked.append(asyncio.ensure_future(at.ensure(f"a{number}")))
+        await asyncio.sleep(0)
+        assert await at.ensure("one-too-many") == refused(Reason.TOO_MANY_LOADS)
+        assert at.engine.began == [name("a0")]
+        at.engine.gate.set()
+        assert await asyncio.gather(*asked) == [RESIDENT] * (LOADS_WAITING_MAX + 1)
+        assert at.engine.began == [name(f"a{n}") for n in range(LOADS_WAITING_MAX + 1)]
+
+
+async def test_no_slot_is_taken_from_a_request() -> None:
+    async with bench() as at:
+        assert await at.ensure("a") == RESIDENT
+        assert await at.ensure("b") == RESIDENT
+        assert await at.ensure("c") == refused(Reason.NO_IDLE_SLOT), "both are leased"
+        at.book.in_flight({name("a"): 1}, CLOCK.now_ms())
+        at.book.leases.held(CLOCK.now_ms() + 10_000.0)
+        assert await at.ensure("c") == RESIDENT
+        assert {copy.adapter for copy in at.book.lru.hbm} == {name("a"), name("c")}
+
+
+async def test_a_slot_that_is_used_by_the_time_a_load_comes_up_is_left() -> None:
+    async with bench() as at:
+        at.engine.gate.clear()
+        first = asyncio.ensure_future(at.ensure("a"))
+        await eventually(lambda: at.engine.began)
+        second = asyncio.ensure_future(at.ensure("b"))
+        await asyncio.sleep(0)
+        await FakeEngine.load(at.engine, name("x"), "somewhere")
+        await at.relist()
+        at.engine.begin(name("x"))
+        await at.poller.poll()
+        at.engine.gate.set()
+        assert await first == RESIDENT
+        assert await second == refused(Reason.NO_IDLE_SLOT)
+        assert name("b") not in at.engine.loads
+
+
+@pytest.mark.parametrize("deadline_ms", [0.0, 30.0])
+async def test_an_askers_deadline_does_not_end_the_load(deadline_ms: float) -> None:
+    async with bench() as at:
+        at.engine.gate.clear()
+        assert await at.ensure("a", deadline_ms=deadline_ms) == refused(Reason.DEADLINE_EXCEEDED)
+        at.engine.gate.set()
+        await eventually(lambda: name("a") in at.book.registered)
+        assert await at.ensure("a") == RESIDENT
+
+
+async def test_failures_have_their_reasons_and_are_not_repeated_at_once() -> None:
+    async with bench() as at:
+        at.engine.absent.add(spec("a").path)
+        assert await at.ensure("a") == refused(Reason.ADAPTER_NOT_FOUND)
+        at.engine.fail_loads = 1
+        assert await at.ensure("b") == refused(Reason.ENGINE_REFUSED)
+        at.engine.down = True
+        assert await at.ensure("c") == refused(Reason.NOT_READY)
+        at.engine.down = False
+        at.engine.began.clear()
+        assert await at.ensure("a") == refused(Reason.ADAPTER_NOT_FOUND)
+        assert await at.ensure("b") == refused(Reason.ENGINE_REFUSED)
+        assert at.engine.began == []
+
+
+async def test_a_plan_fills_free_slots_and_evicts_nothing() -> None:
+    async with bench() as at:
+        assert await at.ensure("x") == RESIDENT
+        at.want(EnginePlan(engine=ENGINE, load=(spec("a"), spec("b"))))
+        await eventually(lambda: name("a") in at.book.registered)
+        assert await at.ensure("a") == RESIDENT
+        await asyncio.sleep(0.3)
+        assert at.engine.loads == [name("x"), name("a")]
+
+
+async def test_a_planned_unload_waits_for_the_last_request_and_spares_peoples_own_names() -> None:
+    async with bench() as at:
+        await at.engine.load(EngineAdapter("by-hand"), "somewhere")
+        await at.relist()
+        assert await at.ensure("a") == RESIDENT
+        at.engine.begin(name("a"))
+        at.book.in_flight({name("a"): 1}, CLOCK.now_ms())
+        await at.poller.poll()
+        at.want(EnginePlan(engine=ENGINE, unload=(name("a"), EngineAdapter("by-hand"))))
+        await asyncio.sleep(0.5)
+        assert at.engine.unloads == []
+        at.engine.end(name("a"))
+        await at.poller.poll()
+        at.book.in_flight({}, CLOCK.now_ms())
+        await eventually(lambda: at.engine.unloads == [name("a")])
+        assert at.book.registered == {EngineAdapter("by-hand")}
+
+
+async def test_an_adapter_that_is_being_unloaded_is_loaded_anew_for_who_asks() -> None:
+    async with bench() as at:
+        assert await at.ensure("a") == RESIDENT
+        at.book.unload_started(name("a"), CLOCK.now_ms())
+        asked = asyncio.ensure_future(at.ensure("a"))
+        await at.engine.unload(name("a"))
+        at.book.unload_ended(name("a"), CLOCK.now_ms(), done=True)
+        assert await asked == RESIDENT
+        assert at.engine.loads == [name("a"), name("a")]

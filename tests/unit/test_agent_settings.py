@@ -1,0 +1,76 @@
+"""Settings of the node agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from axiom_common.errors import SettingsError
+from axiom_common.model.engine import EngineStatus, LinkModel
+from axiom_common.model.ids import NodeId
+from axiom_common.runtime.settings import load_settings
+from axiom_node_agent.settings import AgentSettings
+
+GOOD = """
+region: eu
+nats_url: nats://127.0.0.1:4222
+node: n1
+port: 0
+beat_ms: 250
+poll_ms: 250
+engines:
+  - name: e1
+    url: http://127.0.0.1:8000/
+    base_model: llama
+    hbm_slots: 4
+    host_slots: 16
+    max_lora_rank: 64
+    max_num_seqs: 128
+    gpus: [0, 1]
+    link: {h2d_fixed_ms: 1, h2d_gbps: 50, store_fixed_ms: 2, store_gbps: 3}
+"""
+
+
+def settings(folder: Path, text: str) -> AgentSettings:
+    path = folder / "node.yaml"
+    path.write_text(text)
+    return load_settings(AgentSettings, config=path)
+
+
+def test_an_engine_as_declared(tmp_path: Path) -> None:
+    [engine] = settings(tmp_path, GOOD).engines
+    state = engine.declared(NodeId("n1"))
+    assert state.engine == "n1.e1"
+    assert state.url == "http://127.0.0.1:8000"
+    assert state.status is EngineStatus.STARTING
+    assert (state.limits.hbm_slots, state.limits.host_slots) == (4, 16)
+    assert state.gpus == (0, 1)
+    assert state.link == LinkModel(h2d_fixed_ms=1, h2d_gbps=50, store_fixed_ms=2, store_gbps=3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("node: n1", "node: n.1", "node"),
+        ("node: n1", "", "node"),
+        ("http://127.0.0.1:8000/", "127.0.0.1:8000", "engines.0.url"),
+        ("hbm_slots: 4", "hbm_slots: -1", "engines.0.hbm_slots"),
+        ("hbm_slots: 4", "hbm_slot: 4", "engines.0.hbm_slot"),
+        ("h2d_gbps: 50", "h2d_gbps: 0", "engines.0.link.h2d_gbps"),
+        ("poll_ms: 250", "poll_ms: 0", "poll_ms"),
+        ("beat_ms: 250", "beat_ms: .nan", "beat_ms"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, named: str) -> None:
+    assert old in GOOD
+    with pytest.raises(SettingsError, match=rf"^{named}: "):
+        settings(tmp_path, GOOD.replace(old, new))
+
+
+def test_engines_are_there_and_differ(tmp_path: Path) -> None:
+    twice = GOOD + "  - {name: e1, url: 'http://127.0.0.1:8001'}\n"
+    with pytest.raises(SettingsError, match="two engines are called 'e1'"):
+        settings(tmp_path, twice)
+    with pytest.raises(SettingsError, match=r"^engines: "):
+        settings(tmp_path, "node: n1\nengines: []\n")

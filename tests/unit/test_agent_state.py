@@ -1,0 +1,280 @@
+"""The fold of one engine: what each word of engine, loader and gateways changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.agent_parts import Changes, declared, models, name, names, ready_book, sample, spec
+
+from axiom_common.model.adapter import AdapterState, ResidencySource
+from axiom_common.model.engine import EngineStatus
+from axiom_common.model.ids import BASE, EngineAdapter
+from axiom_common.model.reason import Reason
+from axiom_common.ports.engine import EngineResidency
+from axiom_node_agent.engine_view import view_of
+from axiom_node_agent.report import engine_state
+from axiom_node_agent.state import FAILED_MAX, EngineBook
+
+
+def residents(book: EngineBook, now_ms: float = 0.0) -> dict[str, AdapterState]:
+    return {
+        resident.adapter.partition("~")[0]: resident.state
+        for resident in engine_state(book, now_ms).residents
+    }
+
+
+def loaded(book: EngineBook, text: str, now_ms: float) -> None:
+    book.load_accepted(spec(text), now_ms)
+    book.load_started(name(text), now_ms)
+    book.load_ended(name(text), None, now_ms)
+
+
+def test_an_engine_is_ready_once_it_answered_and_listed_its_names() -> None:
+    book = EngineBook(declared(), Changes())
+    assert book.status is EngineStatus.STARTING
+    book.saw_sample(sample(), healthy=True, now_ms=0.0)
+    assert book.status is EngineStatus.STARTING
+    book.saw_models(models(), 0.0)
+    assert book.status is EngineStatus.READY
+    book.unreachable(1.0)
+    assert book.status is EngineStatus.UNREACHABLE
+
+
+def test_health_counts_when_it_fails_twice_and_an_error_at_once() -> None:
+    book = ready_book()
+    book.saw_sample(sample(), healthy=False, now_ms=1.0)
+    assert book.status is EngineStatus.READY
+    book.saw_sample(sample(), healthy=False, now_ms=2.0)
+    assert book.status is EngineStatus.STARTING
+    book.saw_sample(sample(), healthy=True, now_ms=3.0)
+    assert book.status is EngineStatus.READY
+    book.not_serving(4.0)
+    assert book.status is EngineStatus.STARTING
+
+
+def test_beside_a_running_engine_idle_residents_are_kept() -> None:
+    book = ready_book("a", "b", "c", "d", "e")
+    assert residents(book) == {
+        "b": AdapterState.HOST,
+        "c": AdapterState.HOST,
+        "d": AdapterState.RESIDENT,
+        "e": AdapterState.RESIDENT,
+    }
+    assert {r.source for r in engine_state(book, 0.0).residents} == {ResidencySource.INFERRED}
+
+
+def test_the_engines_own_word_on_slots_wins() -> None:
+    book = ready_book("a", "b", "c", hbm_slots=0)
+    assert residents(book) == {}
+    book.saw_sample(replace(sample(), max_loras=2), healthy=True, now_ms=1.0)
+    assert engine_state(book, 1.0).limits.hbm_slots == 2
+    book.saw_sample(replace(sample("a"), max_loras=2), healthy=True, now_ms=2.0)
+    assert residents(book) == {"a": AdapterState.RESIDENT}
+
+
+def test_names_that_others_load_and_unload_are_seen() -> None:
+    book = ready_book("a")
+    book.saw_models(models("a", "b"), 1.0)
+    assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.RESIDENT}
+    book.saw_models(models("b"), 2.0)
+    assert residents(book) == {"a": AdapterState.UNLOADING, "b": AdapterState.RESIDENT}
+    assert view_of(book, 2.0).free_slots == 0, "the copy of a still has its slot"
+    loaded(book, "c", 3.0)
+    assert residents(book) == {
+        "a": AdapterState.UNLOADING,
+        "b": AdapterState.RESIDENT,
+        "c": AdapterState.RESIDENT,
+    }
+    assert view_of(book, 3.0).held == names("b", "c")
+
+
+def test_an_unlisted_name_that_runs_makes_the_list_due() -> None:
+    book = ready_book("a")
+    assert not book.models_due(1.0, every_ms=100.0)
+    book.saw_sample(sample("b"), healthy=True, now_ms=1.0)
+    assert book.models_due(1.0, every_ms=100.0)
+
+
+def test_an_age_grows_until_the_adapter_is_seen_again() -> None:
+    book = ready_book("a")
+    assert engine_state(book, 700.0).residents[0].age_ms == 700.0
+    book.saw_sample(sample("a"), healthy=True, now_ms=800.0)
+    assert engine_state(book, 900.0).residents[0].age_ms == 100.0
+
+
+def test_a_new_process_has_nothing_of_the_old_one() -> None:
+    book = ready_book("a", "b")
+    book.saw_sample(sample(started_s=2.0), healthy=True, now_ms=1.0)
+    assert book.restarts == 1
+    assert book.status is EngineStatus.STARTING
+    assert residents(book) == {}
+    assert book.models_due(1.0, every_ms=1e9)
+    book.saw_models(models(), 1.0)
+    assert book.status is EngineStatus.READY
+    assert not book.registered
+
+
+def test_a_gap_that_the_process_outlived_changes_nothing() -> None:
+    book = ready_book("a", "b")
+    book.unreachable(1.0)
+    assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.RESIDENT}
+    book.saw_sample(sample(), healthy=True, now_ms=2.0)
+    assert book.restarts == 0
+    assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.RESIDENT}
+
+
+def test_a_load_is_seen_from_its_acceptance_on() -> None:
+    book = ready_book()
+    book.load_accepted(spec("a"), 0.0)
+    book.load_accepted(spec("b"), 0.0)
+    book.load_started(name("a"), 0.0)
+    first, second = engine_state(book, 10.0).residents
+    predicted_ms = declared().link.cold_ms(spec("a").size_bytes)
+    assert (first.adapter, first.state) == (name("a"), AdapterState.LOADING)
+    assert first.remaining_ms == pytest.approx(predicted_ms - 10.0)
+    assert (second.adapter, second.state) == (name("b"), AdapterState.FETCHING)
+    assert second.remaining_ms == pytest.approx(2 * predicted_ms - 10.0)
+    assert engine_state(book, 10.0).load_queue_ms == second.remaining_ms
+    book.load_ended(name("a"), None, predicted_ms / 2)
+    assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.FETCHING}
+    assert book.models_due(0.0, every_ms=1e9), "the list changed"
+    link = engine_state(book, 10.0).link
+    assert link.cold_ms(10**8) < declared().link.cold_ms(10**8), "it was faster than declared"
+
+
+def test_a_failed_load_is_told_for_longer_each_time() -> None:
+    book = ready_book()
+    waits = []
+    for now_ms in (0.0, 10_000.0, 20_000.0):
+        book.load_accepted(spec("a"), now_ms)
+        book.load_started(name("a"), now_ms)
+        book.load_ended(name("a"), Reason.ADAPTER_NOT_FOUND, now_ms)
+        [failure] = engine_state(book, now_ms).failures
+        assert failure.adapter == name("a")
+        assert failure.reason is Reason.ADAPTER_NOT_FOUND
+        waits.append(failure.retry_in_ms)
+    assert waits[1] == 2 * waits[0]
+    assert waits[2] == 4 * waits[0]
+    assert residents(book) == {}
+    assert engine_state(book, 20_000.0 + waits[2]).failures == ()
+
+
+def test_the_memory_of_failures_is_bounded() -> None:
+    book = ready_book()
+    for number in range(FAILED_MAX + 3):
+        text = f"a{number}"
+        book.load_accepted(spec(text), float(number))
+        book.load_started(name(text), float(number))
+        book.load_ended(name(text), Reason.ENGINE_REFUSED, float(number))
+    assert len(book.lives) == FAILED_MAX
+    assert name("a0") not in book.lives
+
+
+def test_a_withdrawn_load_leaves_no_trace() -> None:
+    book = ready_book()
+    book.load_accepted(spec("a"), 0.0)
+    book.load_withdrawn(name("a"), 1.0)
+    assert residents(book) == {}
+    assert engine_state(book, 1.0).failures == ()
+
+
+def test_a_load_under_way_outlives_the_engines_restart() -> None:
+    book = ready_book("b")
+    book.load_accepted(spec("a"), 0.0)
+    book.saw_sample(sample(started_s=2.0), healthy=True, now_ms=1.0)
+    book.saw_models(models(), 1.0)
+    assert residents(book) == {"a": AdapterState.FETCHING}
+
+
+def test_draining_holds_exactly_what_is_to_go() -> None:
+    book = ready_book("a", "b")
+    book.draining([name("a")], 5.0)
+    assert residents(book) == {"a": AdapterState.DRAINING, "b": AdapterState.RESIDENT}
+    book.draining([name("a")], 9.0)
+    assert book.lives[name("a")].since_ms == 5.0
+    book.draining([], 10.0)
+    assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.RESIDENT}
+
+
+def test_an_unload_forgets_the_name_and_a_failed_one_does_not() -> None:
+    book = ready_book("a", "b")
+    for text in ("a", "b"):
+        book.draining([name(text)], 0.0)
+        book.unload_started(name(text), 1.0)
+        assert name(text) not in view_of(book, 1.0).registered
+        book.unload_ended(name(text), 2.0, done=text == "a")
+    assert residents(book) == {"a": AdapterState.UNLOADING, "b": AdapterState.DRAINING}
+    assert book.registered == names("b")
+
+
+def test_the_counts_of_gateways_show_in_the_report_and_hold_a_slot() -> None:
+    book = ready_book("a", "b")
+    book.saw_sample(sample("b"), healthy=True, now_ms=1.0)
+    book.in_flight({name("a"): 3, BASE: 7}, 1.0)
+    in_flight = {r.adapter: r.in_flight for r in engine_state(book, 1.0).residents}
+    assert in_flight == {name("a"): 3, name("b"): 1}
+    assert view_of(book, 1.0).busy == names("a", "b")
+    book.in_flight({}, 2.0)
+    assert view_of(book, 2.0).busy == names("b")
+
+
+def test_a_change_of_counts_is_a_use() -> None:
+    book = ready_book("a", "b")
+    book.in_flight({name("a"): 1}, 1.0)
+    assert list(residents(book)) == ["b", "a"]
+    book.in_flight({name("a"): 1, name("b"): 1}, 2.0)
+    assert list(residents(book)) == ["a", "b"]
+    book.in_flight({name("b"): 1}, 3.0)
+    assert list(residents(book)) == ["b", "a"], "it was used until now"
+
+
+def test_a_booking_for_what_is_not_held_changes_nothing() -> None:
+    book = ready_book("a", "b", "c")
+    before = residents(book)
+    book.in_flight({name("a"): 1, EngineAdapter("nobody-knows"): 1}, 1.0)
+    assert residents(book) == before
+
+
+def test_a_grant_leases_and_counts_as_a_use() -> None:
+    book = ready_book("a", "b", "c")
+    assert residents(book)["a"] is AdapterState.HOST
+    book.granted(name("a"), 1.0)
+    assert residents(book)["a"] is AdapterState.RESIDENT
+    assert residents(book)["b"] is AdapterState.HOST
+    assert name("a") in view_of(book, 1.0).busy
+
+
+def test_an_engine_that_tells_is_believed_until_it_tells_no_more() -> None:
+    book = ready_book("a", "b", "c")
+    told = EngineResidency(hbm=(name("a"),), host=(name("c"), name("a")), hbm_slots=1, host_slots=3)
+    book.saw_residency(told, 1.0)
+    assert residents(book) == {"c": AdapterState.HOST, "a": AdapterState.RESIDENT}
+    assert {r.source for r in engine_state(book, 1.0).residents} == {ResidencySource.EXTENSION}
+    book.granted(name("c"), 2.0)
+    assert residents(book)["c"] is AdapterState.HOST, "the engine will tell"
+    book.saw_residency(None, 3.0)
+    book.granted(name("c"), 3.0)
+    assert residents(book)["c"] is AdapterState.RESIDENT
+
+
+def test_only_changes_that_matter_are_told_at_once() -> None:
+    changes = Changes()
+    book = EngineBook(declared(), changes)
+    book.saw_sample(sample(), healthy=True, now_ms=0.0)
+    book.saw_models(models("a", "b"), 0.0)
+    before = changes.count
+    book.saw_sample(replace(sample("a"), waiting=9), healthy=True, now_ms=1.0)
+    book.in_flight({name("a"): 1}, 1.0)
+    book.saw_models(models("a", "b"), 2.0)
+    assert changes.count == before
+    book.saw_models(models("a", "b", "c"), 3.0)
+    assert changes.count == before + 1
+
+
+def test_names_of_the_base_model() -> None:
+    assert (ready_book().base_model, ready_book().served_name) == ("base", "served")
+    unnamed = EngineBook(replace(declared(), base_model=""), Changes())
+    assert unnamed.base_model == ""
+    unnamed.saw_models(models(), 0.0)
+    assert (unnamed.base_model, unnamed.served_name) == ("served", "served")
