@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.contract.engine_residency_suite import InferredResidencySuite
 from tests.contract.simulated_engine import adapter_folders, simulated_engine
 from tests.contract.vllm_api_suite import (
     HELLO,
@@ -51,6 +52,10 @@ class TestAdapters(AdaptersSuite):
 
 
 class TestMetrics(MetricsSuite):
+    pass
+
+
+class TestInferredResidency(InferredResidencySuite):
     pass
 
 

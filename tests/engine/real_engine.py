@@ -1,0 +1,102 @@
+"""A real vLLM on the CPU as a child process: started, waited for, and ended with all its own.
+
+Ending needs care: a server killed alone leaves its core and worker running, and one told to end
+while it starts may not listen. It gets a process group of its own and is killed as a group when
+asking has not helped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from axiom_cli.stack.servers import HOST, die_with_parent, free_port
+
+START_TIMEOUT_S = 240.0
+STOP_TIMEOUT_S = 15.0
+POLL_S = 0.2
+LOG_LINES_SHOWN = 25
+_HERE = Path(__file__).resolve().parent
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    # Else it listens for its own processes on the machine's outer address.
+    "VLLM_HOST_IP": HOST,
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    "PYTHONPATH": str(_HERE / "plugin"),
+}
+_UNWANTED = ("VLLM_CPU_KVCACHE_SPACE", "PYTHONDONTWRITEBYTECODE", "PYTEST_CURRENT_TEST")
+
+
+def _flags(model: Path, port: int) -> list[str]:
+    return [
+        *("--model", str(model / "base"), "--served-model-name", "tiny"),
+        *("--host", HOST, "--port", str(port)),
+        *("--dtype", "bfloat16", "--max-model-len", "1024", "--block-size", "32"),
+        *("--enforce-eager", "--max-num-seqs", "16", "--max-num-queued-reqs", "24"),
+        *("--kv-cache-memory-bytes", str(64 << 20), "--num-gpu-blocks-override", "512"),
+        *("--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-lora-rank", "8"),
+        *("--enable-prompt-tokens-details", "--enable-request-id-headers"),
+        *("--enable-prefix-caching", "--enable-server-load-tracking"),
+        *("--worker-extension-cls", "residency_probe.WorkerExtension"),
+        *("--middleware", "residency_probe.Middleware"),
+    ]
+
+
+@contextlib.contextmanager
+def real_engine(python: Path, model: Path) -> Iterator[str]:
+    """The URL of an engine that serves `model` by the vLLM of `python`."""
+    with tempfile.TemporaryDirectory(prefix="vllm", ignore_cleanup_errors=True) as folder:
+        port = free_port()
+        log_path = Path(folder, "log")
+        kept = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [python, "-m", "vllm.entrypoints.openai.api_server", *_flags(model, port)],
+                env={**kept, **_ENVIRONMENT, "TMPDIR": folder},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+        try:
+            url = f"http://{HOST}:{port}"
+            _wait(process, url, log_path)
+            yield url
+        finally:
+            _stop(process)
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log_path: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=1):
+            return
+        time.sleep(POLL_S)
+    lines = log_path.read_text(errors="replace").splitlines()
+    # The cause of a failed start stands far above the end of the log.
+    causes = [line for line in lines if "Error" in line]
+    shown = "\n".join([*causes[:LOG_LINES_SHOWN], "...", *lines[-LOG_LINES_SHOWN:]])
+    raise RuntimeError(f"the engine did not start (exit code {process.poll()}):\n{shown}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_TIMEOUT_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(STOP_TIMEOUT_S)
