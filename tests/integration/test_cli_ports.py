@@ -27,9 +27,12 @@ def test_a_reserved_port_can_be_listened_on_again_and_again() -> None:
 
 
 def test_nobody_else_is_given_a_reserved_port_as_a_free_one() -> None:
-    with reserved_ports([("a", 0)]) as ports, socket.socket() as other:
-        with pytest.raises(OSError, match="in use"):
-            other.bind((HOST, ports["a"]))
+    with (
+        reserved_ports([("a", 0)]) as ports,
+        socket.socket() as other,
+        pytest.raises(OSError, match="in use"),
+    ):
+        other.bind((HOST, ports["a"]))
 
 
 def test_a_port_that_was_asked_for_is_given() -> None:

@@ -30,6 +30,7 @@ ERROR = event(error={"message": "engine lost", "code": 502})
         (text("a"), 1, "the stream ended without [DONE]"),
         (b"", 0, "the stream ended without [DONE]"),
         (text("a") + ERROR, 1, "engine lost"),
+        (text("a") + b"\n" + ERROR, 1, "engine lost"),
         (text("a") + ERROR + DONE, 1, "engine lost"),
         (b": comment\n\n" + text("a") + DONE, 1, ""),
     ],

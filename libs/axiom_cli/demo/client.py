@@ -55,11 +55,11 @@ class StreamReader:
 
     def take(self, data: bytes, now_ms: float) -> None:
         """Bytes arrived at `now_ms`. Raises msgspec.DecodeError for an event that is no JSON."""
-        *events, self._rest = (self._rest + data).split(b"\n\n")
-        for event in events:
-            if not event.startswith(_DATA):
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if not line.startswith(_DATA):
                 continue
-            payload = event.removeprefix(_DATA)
+            payload = line.removeprefix(_DATA)
             if payload == _DONE:
                 self._finished = True
                 continue

@@ -168,7 +168,7 @@ def _engines_section(runs: Sequence[PolicyRun]) -> Section:
         lead="Affinity must not become a hot spot: no engine may carry the fleet alone.",
         body=figure(
             bar_chart(chart),
-            legend=legend([run.policy for run in runs]),
+            legend=legend([run.policy for run in runs], bars=True),
             data=table(("policy", *engines), rows, caption="Requests by engine that served."),
         ),
     )

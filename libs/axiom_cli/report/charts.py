@@ -14,7 +14,9 @@ from axiom_cli.report.scales import Scale, linear_scale, log_scale, time_scale
 
 WIDTH = 720
 HEIGHT = 300
-LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 44
+LEFT, RIGHT, TOP, BOTTOM = 62, 28, 14, 44
+MARK_TURNS = 0.6
+"""Names of marks beyond this share of the width stand left of their line."""
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
 """Dash pattern of each series; the first is drawn solid and thicker, on top of the others."""
 
@@ -73,10 +75,8 @@ def line_chart(chart: LineChart) -> str:
     x = _x_scale([p[0] for p in points], log=chart.x_log)
     y = _y_scale([p[1] for p in points], chart)
     body = [*_axes(x, y, chart.x_label, chart.y_label, _percent if chart.y_share else number)]
-    for mark in chart.marks:
-        at = x(mark.at)
-        body.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{_bottom()}"/>')
-        body.append(_text(at + 4, TOP + 9 + 12 * (chart.marks.index(mark) % 3), mark.name, "mark"))
+    for index, mark in enumerate(chart.marks):
+        body += _mark(x(mark.at), mark.name, row=index)
     for index in reversed(range(len(lines))):
         path = _path([(x(px), y(py)) for px, py in lines[index]], step=chart.step)
         dash = f' stroke-dasharray="{DASHES[index]}"' if DASHES[index] else ""
@@ -106,16 +106,16 @@ def bar_chart(chart: BarChart) -> str:
     return _frame(chart.title, body)
 
 
-def legend(names: Sequence[str]) -> str:
-    """The key of a chart: a sample of each line with its name."""
+def legend(names: Sequence[str], *, bars: bool = False) -> str:
+    """The key of a chart: a sample of each line, or of each bar, with its name."""
     items = []
     for index, name in enumerate(names):
         dash = f' stroke-dasharray="{DASHES[index]}"' if DASHES[index] else ""
-        sample = (
-            '<svg class="key" viewBox="0 0 34 12" aria-hidden="true">'
-            f'<path class="line s{index}" d="M1 6H33"{dash}/></svg>'
-        )
-        items.append(f"<li>{sample}{escape(name)}</li>")
+        sample = f'<path class="line s{index}" d="M1 6H33"{dash}/>'
+        if bars:
+            sample = f'<rect class="bar s{index}" x="11" y="0" width="12" height="12"/>'
+        key = f'<svg class="key" viewBox="0 0 34 12" aria-hidden="true">{sample}</svg>'
+        items.append(f"<li>{key}{escape(name)}</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
@@ -176,6 +176,14 @@ def _y_axis(y: Scale, label: str, text: Callable[[float], str]) -> list[str]:
         f'rotate(-90)">{escape(label)}</text>'
     )
     return body
+
+
+def _mark(at_px: float, name: str, *, row: int) -> list[str]:
+    line = f'<line class="mark" x1="{at_px:.1f}" x2="{at_px:.1f}" y1="{TOP}" y2="{_bottom()}"/>'
+    y_px = TOP + 9 + 12 * row
+    if at_px > MARK_TURNS * WIDTH:
+        return [line, _text(at_px - 4, y_px, name, "mark", "end")]
+    return [line, _text(at_px + 4, y_px, name, "mark")]
 
 
 def _path(points: Sequence[tuple[float, float]], *, step: bool) -> str:

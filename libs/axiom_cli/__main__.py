@@ -1,0 +1,147 @@
+"""The `axiom` command. Each command here reads its arguments and hands over to its module."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+import uvloop
+
+from axiom_cli.demo.command import DemoOptions, demo
+from axiom_cli.doctor import Wanted, doctor
+from axiom_cli.machine import version
+from axiom_cli.output import FAILED, told_errors
+from axiom_cli.status import status
+from axiom_cli.up import UpOptions, up
+
+GATEWAY_PORT = 8080
+GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    name="axiom",
+    help="Axiom: a control plane for fleets of LoRA adapters.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+GatewayUrl = Annotated[str, typer.Option("--url", help="The gateway to ask.")]
+PortNumber = Annotated[int, typer.Option(min=0, max=65535, help="Gateway port; 0: a free one.")]
+NatsUrl = Annotated[
+    str | None, typer.Option(help="An existing NATS with JetStream, e.g. nats://host:4222.")
+]
+RedisUrl = Annotated[
+    str | None, typer.Option(help="An existing Redis or Valkey, e.g. redis://host:6379.")
+]
+
+
+@app.command("up")
+def up_command(
+    port: PortNumber = GATEWAY_PORT,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option("--dir", file_okay=False, help="Settings, data and logs; kept at the end."),
+    ] = None,
+    nats_url: NatsUrl = None,
+    redis_url: RedisUrl = None,
+) -> None:
+    """Start a whole local fleet on simulated engines, and leave it running until Ctrl-C."""
+    options = UpOptions(run_dir=run_dir, port=port, nats_url=nats_url, redis_url=redis_url)
+    with told_errors(), contextlib.suppress(KeyboardInterrupt):
+        _run(up(options))
+
+
+@app.command("demo")
+def demo_command(
+    as_json: AsJson = False,
+    report: Annotated[
+        Path, typer.Option(dir_okay=False, help="Where to write the HTML report.")
+    ] = Path("out/demo-report.html"),
+    seconds: Annotated[
+        float, typer.Option(min=4, max=400, help="Measured seconds of each policy.")
+    ] = 40.0,
+    seed: Annotated[int, typer.Option(min=0, help="Draws adapters and answers.")] = 1,
+) -> None:
+    """Replay public workload data through three policies: table, figures, HTML report."""
+    with told_errors(as_json=as_json):
+        _run(demo(DemoOptions(seconds=seconds, seed=seed, report=report, as_json=as_json)))
+
+
+@app.command("status")
+def status_command(url: GatewayUrl = GATEWAY_URL, as_json: AsJson = False) -> None:
+    """What a gateway sees of its fleet."""
+    with told_errors(as_json=as_json):
+        _run(status(url, as_json=as_json))
+
+
+@app.command("doctor")
+def doctor_command(
+    url: GatewayUrl = GATEWAY_URL,
+    port: PortNumber = GATEWAY_PORT,
+    nats_url: NatsUrl = None,
+    redis_url: RedisUrl = None,
+    engine: Annotated[
+        list[str] | None, typer.Option(help="An engine to look at; else those of the gateway.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at ports, binaries, NVML, NATS, Redis and engines, and say what to do."""
+    wanted = Wanted(
+        port=port,
+        gateway_url=url,
+        nats_url=nats_url,
+        redis_url=redis_url,
+        engine_urls=tuple(engine or ()),
+    )
+    with told_errors(as_json=as_json):
+        healthy = _run(doctor(wanted, as_json=as_json))
+    if not healthy:
+        raise typer.Exit(FAILED)
+
+
+@app.command("version")
+def version_command() -> None:
+    """Print the version."""
+    sys.stdout.write(f"axiom {version()}\n")
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end. SIGINT or SIGTERM cancel it; once it has cleaned up, KeyboardInterrupt."""
+
+    async def until_signalled() -> asyncio.Task[T]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work, name="command")
+            loop = asyncio.get_running_loop()
+
+            def cancel() -> None:
+                # Only the first signal counts: a second must not cut the clean-up short.
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    loop.add_signal_handler(number, lambda: None)
+                task.cancel()
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, cancel)
+        return task
+
+    task = uvloop.run(until_signalled())
+    if task.cancelled():
+        raise KeyboardInterrupt
+    return task.result()
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

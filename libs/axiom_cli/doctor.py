@@ -1,0 +1,250 @@
+"""`axiom doctor`: is what Axiom needs here, and what to do where it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import aiohttp
+import nats
+import nats.errors
+import redis.asyncio
+import redis.exceptions
+from rich.table import Table
+
+from axiom_cli.admin import admin_of
+from axiom_cli.output import print_figures, table_console
+from axiom_cli.stack.servers import HOST, nats_binary, valkey_binary
+from axiom_common.drivers.nvml_gpus import NvmlGpus
+from axiom_common.errors import AxiomError, NotFoundError
+
+PROBE_TIMEOUT_S = 3.0
+PYTHON_MIN = (3, 11)
+
+
+class Verdict(StrEnum):
+    """`missing` is no fault: Axiom runs without it."""
+
+    OK = "ok"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the doctor. `advice` says what to do; empty when there is nothing to do."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to look at. Where a server's URL is given it must answer; else its binary must be here,
+    for `axiom up` to start one."""
+
+    port: int
+    gateway_url: str
+    nats_url: str | None = None
+    redis_url: str | None = None
+    engine_urls: tuple[str, ...] = ()
+
+
+async def doctor(wanted: Wanted, *, as_json: bool) -> bool:
+    """Run all checks and print them; False when something needed is broken."""
+    checks = await examine(wanted)
+    healthy = all(check.verdict is not Verdict.BROKEN for check in checks)
+    if as_json:
+        print_figures({"healthy": healthy, "checks": [asdict(check) for check in checks]})
+    else:
+        table_console().print(doctor_table(checks))
+    return healthy
+
+
+async def examine(wanted: Wanted) -> list[Check]:
+    """All checks, in the order in which a person would mend things."""
+    gateway_check, found_urls = await _gateway(wanted.gateway_url)
+    engine_urls = wanted.engine_urls or found_urls
+    return [
+        _python(),
+        await _nats(wanted.nats_url),
+        await _redis(wanted.redis_url),
+        _nvml(),
+        _port(wanted.port, own=gateway_check.verdict is Verdict.OK),
+        gateway_check,
+        *await asyncio.gather(*(_engine(url) for url in engine_urls)),
+    ]
+
+
+def doctor_table(checks: Sequence[Check]) -> Table:
+    """One row a check, with what to do beneath the detail."""
+    styles = {Verdict.OK: "green", Verdict.MISSING: "yellow", Verdict.BROKEN: "bold red"}
+    table = Table(box=None, header_style="bold")
+    for head in ("check", "verdict", "detail"):
+        table.add_column(head, overflow="fold")
+    for check in checks:
+        detail = check.detail + (f"\n-> {check.advice}" if check.advice else "")
+        style = styles[check.verdict]
+        table.add_row(check.name, f"[{style}]{check.verdict}[/{style}]", detail)
+    return table
+
+
+def _python() -> Check:
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info < PYTHON_MIN:
+        return Check(
+            name="python",
+            verdict=Verdict.BROKEN,
+            detail=found,
+            advice="install Python 3.11 or later",
+        )
+    return Check(name="python", verdict=Verdict.OK, detail=found)
+
+
+async def _nats(url: str | None) -> Check:
+    if url is None:
+        return _binary("nats", nats_binary, flag="--nats-url")
+    servers = [server.strip() for server in url.split(",")]
+    try:
+        client = await nats.connect(
+            servers, allow_reconnect=False, connect_timeout=PROBE_TIMEOUT_S, error_cb=_told_once
+        )
+    except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+        return _unreachable("nats", url, error, "start nats-server -js there, or mend the URL")
+    version = client.connected_server_version
+    try:
+        await client.jetstream(timeout=PROBE_TIMEOUT_S).account_info()
+    except (nats.errors.Error, TimeoutError):
+        return Check(
+            name="nats",
+            verdict=Verdict.BROKEN,
+            detail=f"{url} is NATS {version} without JetStream",
+            advice="start nats-server with -js: desired state lives in JetStream",
+        )
+    finally:
+        await client.close()
+    return Check(name="nats", verdict=Verdict.OK, detail=f"{url} is NATS {version}, JetStream on")
+
+
+async def _redis(url: str | None) -> Check:
+    if url is None:
+        return _binary("redis", valkey_binary, flag="--redis-url")
+    try:
+        client = redis.asyncio.from_url(url, socket_timeout=PROBE_TIMEOUT_S)
+        async with client:
+            facts = await client.info("server")
+    except (redis.exceptions.RedisError, OSError, TimeoutError, ValueError) as error:
+        return _unreachable("redis", url, error, "start valkey-server there, or mend the URL")
+    name = facts.get("server_name", "redis")
+    version = facts.get("valkey_version", facts.get("redis_version", "of unknown version"))
+    return Check(name="redis", verdict=Verdict.OK, detail=f"{url} is {name} {version}")
+
+
+def _binary(name: str, find: Callable[[], Path], *, flag: str) -> Check:
+    """The binary that `axiom up` would start, and its version."""
+    try:
+        path = find()
+        told = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True
+        ).stdout
+    except (NotFoundError, OSError, subprocess.SubprocessError) as error:
+        return Check(
+            name=name,
+            verdict=Verdict.BROKEN,
+            detail=str(error),
+            advice=f"install axiom[embedded], or name a running server with {flag}",
+        )
+    return Check(name=name, verdict=Verdict.OK, detail=f"{path}: {told.strip()[:80]}")
+
+
+def _nvml() -> Check:
+    gpus = NvmlGpus().read()
+    if not gpus:
+        return Check(
+            name="nvml",
+            verdict=Verdict.MISSING,
+            detail="no NVML library or no GPU here",
+            advice="nothing to do on a host without GPUs; on a GPU host install the driver, "
+            "else temperatures and throttling stay unknown",
+        )
+    names = sorted({gpu.name or "unknown" for gpu in gpus})
+    return Check(name="nvml", verdict=Verdict.OK, detail=f"{len(gpus)} GPUs: {', '.join(names)}")
+
+
+def _port(port: int, *, own: bool) -> Check:
+    name = f"port {port}"
+    if own:
+        return Check(name=name, verdict=Verdict.OK, detail="in use by the gateway below")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            return Check(
+                name=name,
+                verdict=Verdict.BROKEN,
+                detail=str(error.strerror or error),
+                advice="end the process that listens there, or choose another with --port",
+            )
+    return Check(name=name, verdict=Verdict.OK, detail="free")
+
+
+async def _gateway(url: str) -> tuple[Check, tuple[str, ...]]:
+    """The gateway's check, and the URLs of the engines that it knows."""
+    try:
+        async with admin_of(url) as admin:
+            ready = await admin.ready()
+            engines = (await admin.engines()).engines
+    except AxiomError as error:
+        return (
+            Check(
+                name="gateway",
+                verdict=Verdict.MISSING,
+                detail=str(error).partition(": start")[0],
+                advice="start one with `axiom up`, or name one with --url",
+            ),
+            (),
+        )
+    if not ready.ready:
+        advice = "see `axiom status` for what it lacks, and the gateway's log"
+        check = Check(name="gateway", verdict=Verdict.BROKEN, detail=ready.told, advice=advice)
+    else:
+        detail = f"{url} is ready, knows {len(engines)} engines"
+        check = Check(name="gateway", verdict=Verdict.OK, detail=detail)
+    return check, tuple(engine.url for engine in engines)
+
+
+async def _engine(url: str) -> Check:
+    name = f"engine {url}"
+    timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
+    advice = "start the engine, or mend its URL in the node agent's settings"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(url.rstrip("/") + "/health") as response,
+        ):
+            if response.status == 200:
+                return Check(name=name, verdict=Verdict.OK, detail="healthy")
+            detail = f"/health answers {response.status}"
+            return Check(name=name, verdict=Verdict.BROKEN, detail=detail, advice=advice)
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        return _unreachable(name, url, error, advice)
+
+
+def _unreachable(name: str, url: str, error: Exception, advice: str) -> Check:
+    cause = str(error) or type(error).__name__
+    return Check(
+        name=name, verdict=Verdict.BROKEN, detail=f"{url} gives no answer: {cause}", advice=advice
+    )
+
+
+async def _told_once(error: Exception) -> None:
+    """The client also reports here what its connect raises; the check tells that."""
