@@ -157,7 +157,7 @@ class GatewayApp:
         return _route(self._v1, others)
 
     async def drain(self) -> None:
-        """Take no new requests; return when those under way have ended, or were cut at the bound."""
+        """Take no new requests; return when those under way have ended, cut after the bound."""
         self._draining = True
         self._v1.drain()
         await self._until_idle(self._settings.drain_ms)

@@ -61,6 +61,9 @@ class Catalog:
             if _names(before) == _names(state):
                 return
             self._forget(before)
+        if not state.base_model:
+            # Its agent has not heard yet what it serves.
+            return
         self._of_base[state.base_model].add(state.engine)
         for name in state.registered:
             if not is_managed(name):

@@ -141,7 +141,8 @@ class Dispatcher:
             self._record(job, query, decision)
             raise self._refuse(job.reason if job.failed else Reason.NO_ENGINE, decision)
         if self._hold.full:
-            raise self._refuse(_why_full(decision), decision)
+            last = decision or self._state.choose(query, job.profile)
+            raise self._refuse(_why_full(last), last)
         held_ms = self._clock.now_ms()
         held = await self._hold.wait(
             lane, lambda: self._decide_now(job, query), timeout_ms=job.hold_left_ms
@@ -246,7 +247,6 @@ def _lane(query: Query) -> tuple[str, str, tuple[EngineId, ...]]:
     return query.base_model, query.adapter, query.excluded
 
 
-def _why_full(decision: Decision | None) -> Reason:
-    if decision is not None and Reason.SATURATED not in decision.refusals:
-        return Reason.ALL_QUARANTINED
-    return Reason.ALL_SATURATED
+def _why_full(decision: Decision) -> Reason:
+    saturated = Reason.SATURATED in decision.refusals
+    return Reason.ALL_SATURATED if saturated else Reason.ALL_QUARANTINED

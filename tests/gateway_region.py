@@ -1,0 +1,312 @@
+"""A region in one process: simulated engines and a gateway on real sockets, a real agent, and the
+bus and stores in memory, where they can be taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from tests.eventually import eventually
+from tests.owner import TestOwner, task_owner
+
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.drivers.vllm_engine import VllmEngine
+from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.engine import NodeState
+from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId, engine_id
+from axiom_common.model.tenant import DEFAULT_TENANT
+from axiom_common.runtime.http_server import HttpServer
+from axiom_common.testing.bus import FakeBus, FakeHub
+from axiom_common.testing.gpus import FakeGpus
+from axiom_common.testing.registry import FakeRegistry
+from axiom_common.testing.shadow_cache import FakeShadowCache
+from axiom_common.wire import desired, keys, subjects
+from axiom_common.wire.reports import decode_node_report
+from axiom_common.wire.schemas import NodeRecord, encode
+from axiom_gateway.app import GatewayApp
+from axiom_gateway.settings import GatewaySettings
+from axiom_node_agent.app import AgentApp
+from axiom_node_agent.settings import AgentSettings
+from axiom_sim.engine.engine import EngineConfig, SimulatedEngine
+from axiom_sim.engine.server import EngineServer
+
+REGION = RegionId("r")
+NODE = NodeId("node")
+BASE_MODEL = "base"
+HOST = "127.0.0.1"
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+
+class SimEngine:
+    """One simulated engine behind a socket that can be torn away and come back."""
+
+    def __init__(self, name: str, owner: TestOwner, config: EngineConfig) -> None:
+        self.id = engine_id(NODE, name)
+        self.name = name
+        self._owner = owner
+        self._config = config
+        self._port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._port}"
+
+    def start(self) -> None:
+        """Start with nothing loaded, on the same port as before."""
+        self.sim = SimulatedEngine(self._config, SystemClock())
+        self._loop = self._owner.create_task(self.sim.loop.run(), name=f"steps of {self.name}")
+        self._server = HttpServer(EngineServer(self.sim), host=HOST, port=self._port, drain_s=0)
+        self._port = self._server.port
+        self._serving = self._owner.create_task(self._server.serve(), name=f"http of {self.name}")
+
+    async def kill(self) -> None:
+        """What kill -9 looks like from outside: every connection reset, nobody listening."""
+        server = self._server._server
+        await eventually(lambda: server.started)
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        for listener in server.servers:
+            listener.close()
+        server.force_exit = True
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End; stopping twice does nothing."""
+        self._server.stop()
+        await self._serving
+        self._loop.cancel()
+
+    @property
+    def running(self) -> int:
+        """Requests in the engine, waiting ones included."""
+        return self.sim.loop.in_flight
+
+
+class Region:
+    """What a test holds: the parts, a client, and the faults."""
+
+    def __init__(self, owner: TestOwner) -> None:
+        self.owner = owner
+        self.clock = SystemClock()
+        self.hub = FakeHub()
+        self.registry = FakeRegistry(owner, self.clock)
+        self.cache = FakeShadowCache(REGION, self.clock)
+        self.agent_bus = FakeBus(owner, self.hub)
+        self.engines: list[SimEngine] = []
+        self.agent: AgentApp | None = None
+
+    async def start_agent(self, *, names_ms: float = 200.0) -> None:
+        settings = AgentSettings(
+            region=REGION,
+            node=NODE,
+            beat_ms=100,
+            poll_ms=100,
+            names_ms=names_ms,
+            engines=tuple(
+                {
+                    "name": engine.name,
+                    "url": engine.url,
+                    "base_model": BASE_MODEL,
+                    "hbm_slots": engine._config.max_loras,
+                    "host_slots": engine._config.max_cpu_loras,
+                    "max_num_seqs": engine._config.max_num_seqs or 64,
+                }
+                for engine in self.engines
+            ),
+        )
+        self.drivers = {engine.id: VllmEngine(engine.url) for engine in self.engines}
+        self.agent = AgentApp(
+            settings,
+            bus=self.agent_bus,
+            registry=self.registry,
+            engines=self.drivers,
+            gpus=FakeGpus(),
+            clock=self.clock,
+        )
+        await self.agent.start(self.owner)
+
+    async def stop_agent(self) -> None:
+        assert self.agent is not None
+        await self.agent.stop()
+        self.agent_bus.disconnect()
+        self.agent = None
+
+    async def start_gateway(self, **settings: Any) -> Gateway:
+        gateway = Gateway(self, GatewaySettings(region=REGION, **({"gateway": "gw"} | settings)))
+        await gateway.start()
+        return gateway
+
+    async def declare(self, *names: str) -> None:
+        bucket = await self.registry.bucket(keys.DESIRED_BUCKET)
+        for name in names:
+            spec = AdapterSpec(
+                name=name, base_model=BASE_MODEL, revision=1, path=f"/{name}", rank=8
+            )
+            await bucket.put(keys.adapter_key(name), desired.encode(spec))
+
+    async def fill_cache(self) -> None:
+        """What the telemetry service would do: put the node's next full report into the cache."""
+        seen: list[NodeState] = []
+
+        async def keep(subject: str, payload: bytes) -> None:
+            report = decode_node_report(subject, payload)
+            if isinstance(report, NodeState) and report.engines[0].served_name:
+                seen.append(report)
+
+        await FakeBus(self.owner, self.hub).subscribe(subjects.all_node_reports(REGION), keep)
+        await eventually(lambda: seen)
+        state = seen[0]
+        await self.cache.put_if_newer(
+            NODE,
+            incarnation=state.incarnation,
+            seq=state.seq,
+            record=encode(NodeRecord(state=state)),
+            ttl_ms=30_000,
+        )
+
+    def engine(self, engine: str | EngineId) -> SimEngine:
+        return next(e for e in self.engines if e.id == engine)
+
+
+class Answer:
+    """A whole answer."""
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return dict(self.json["error"])
+
+    @property
+    def engine(self) -> str:
+        return self.headers["x-axiom-engine"]
+
+    @property
+    def events(self) -> list[Any]:
+        lines = [line for line in self.body.split(b"\n") if line.startswith(b"data: ")]
+        return [line[6:] if line == b"data: [DONE]" else json.loads(line[6:]) for line in lines]
+
+
+async def _answer(response: aiohttp.ClientResponse) -> Answer:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, headers, await response.read())
+
+
+class Gateway:
+    """A gateway on a socket, and a client of it."""
+
+    def __init__(self, region: Region, settings: GatewaySettings) -> None:
+        self.region = region
+        self.bus = FakeBus(region.owner, region.hub)
+        self.app = GatewayApp(
+            settings,
+            bus=self.bus,
+            registry=region.registry,
+            cache=region.cache,
+            clock=region.clock,
+            nonce=settings.gateway,
+        )
+        self._drain_s = settings.drain_ms / 1e3 + 2
+
+    async def start(self) -> None:
+        owner = self.region.owner
+        asgi = await self.app.start(owner)
+        self._server = HttpServer(asgi, host=HOST, port=0, drain_s=self._drain_s)
+        self.url = f"http://{HOST}:{self._server.port}"
+        self._serving = owner.create_task(self._server.serve(), name="gateway http")
+        self.client = aiohttp.ClientSession(self.url)
+
+    async def stop(self) -> None:
+        self._server.stop()
+        await self.app.drain()
+        await self._serving
+        await self.app.stop()
+        await self.client.close()
+
+    async def sees(self, *engines: EngineId | str) -> None:
+        """Wait until these engines may be chosen."""
+        known = self.app.state.engines
+
+        def seen() -> bool:
+            return all(
+                e in known and (row := known[EngineId(e)].row) is not None and row.refusal is None
+                for e in engines
+            )
+
+        await eventually(seen)
+
+    async def knows(self, *names: str) -> None:
+        """Wait until these models may be used."""
+        listed = self.app.state.catalog
+        await eventually(lambda: set(names) <= {e.name for e in listed.entries(DEFAULT_TENANT)})
+
+    async def post(self, path: str, body: Any, **headers: str) -> Answer:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.client.post(path, data=data, headers=headers) as response:
+            return await _answer(response)
+
+    async def get(self, path: str) -> Answer:
+        async with self.client.get(path) as response:
+            return await _answer(response)
+
+    async def ask(self, model: str, *, stream: bool = False, tokens: int = 4) -> Answer:
+        body = {"model": model, "prompt": "hi", "max_tokens": tokens, "stream": stream}
+        return await self.post(COMPLETIONS, body)
+
+    def counted(self, metric: str, **labels: str) -> float:
+        registry = self.app.metrics.registry
+        return registry.get_sample_value(f"axiom_gateway_{metric}", labels) or 0.0
+
+    @property
+    def booked(self) -> dict[tuple[EngineId, EngineAdapter], int]:
+        return dict(self.app.state.vector())
+
+
+@asynccontextmanager
+async def region_of(
+    engines: int = 2, *, agent: bool = True, **config: Any
+) -> AsyncIterator[Region]:
+    """A region with that many engines, 20 times faster than real unless `config` says otherwise."""
+    shape = EngineConfig(
+        **({"served_model_name": BASE_MODEL, "max_loras": 2, "time_scale": 20.0} | config)
+    )
+    async with task_owner() as owner:
+        region = Region(owner)
+        region.engines = [SimEngine(f"e{n + 1}", owner, shape) for n in range(engines)]
+        if agent:
+            await region.start_agent()
+        yield region
+        if region.agent is not None:
+            await region.stop_agent()
+        await asyncio.gather(*(engine.stop() for engine in region.engines))
+        for driver in getattr(region, "drivers", {}).values():
+            await driver.close()
+
+
+@asynccontextmanager
+async def served(region: Region, **settings: Any) -> AsyncIterator[Gateway]:
+    """A gateway of the region that sees all its engines."""
+    gateway = await region.start_gateway(**settings)
+    await gateway.sees(*(engine.id for engine in region.engines))
+    try:
+        yield gateway
+    finally:
+        await gateway.stop()
+
+
+def engines_of(answers: Sequence[Answer]) -> set[str]:
+    """Who served."""
+    return {answer.engine for answer in answers}
