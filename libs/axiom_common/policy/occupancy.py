@@ -33,6 +33,9 @@ _TENANTS = frozenset(
     }
 )
 
+_VICTIMS = frozenset({AdapterState.RESIDENT, AdapterState.UNLOADING})
+"""What a load may push out while it is idle: `UNLOADING` lasts until the engine needs the slot."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:
@@ -62,8 +65,7 @@ def slot(
     if free > 0:
         return Slot.FREE
     idle = sum(
-        r.state is AdapterState.RESIDENT and not r.in_flight and r.adapter not in in_flight
-        for r in tenants
+        r.state in _VICTIMS and not r.in_flight and r.adapter not in in_flight for r in tenants
     )
     return Slot.IDLE_VICTIM if free + idle > 0 else Slot.BUSY
 

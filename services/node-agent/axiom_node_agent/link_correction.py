@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from axiom_common.model.adapter import MEBIBYTE, AdapterSpec
+from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import LinkModel
+from axiom_common.policy.load_times import assumed_size_bytes
 
 NEWEST_WEIGHT = 0.3
 FACTOR_MAX = 50.0
 """Measured times further off than this say something about the clock or the declaration."""
 
 
-RANK_BYTES = 5 * MEBIBYTE
-"""Weights of one rank of an adapter on all linear layers of an 8B model, in 16 bits."""
-
-
 def load_bytes(spec: AdapterSpec) -> int:
     """The adapter's size; from its rank where it was declared without one."""
-    return spec.size_bytes or spec.rank * RANK_BYTES
+    return spec.size_bytes or assumed_size_bytes(spec.rank)
 
 
 @dataclass(frozen=True, slots=True)
