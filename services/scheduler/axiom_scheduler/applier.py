@@ -74,13 +74,15 @@ class Applier:
         for node in proposal.gone:
             if not leads():
                 return Applied.LOST
-            outcome = max(outcome, await self._delete(node), key=_SEVERITY.index)
+            outcome = max(
+                outcome, await self._delete(node, fence=proposal.fence), key=_SEVERITY.index
+            )
         return outcome
 
     async def _write(self, plan: Plan) -> Applied:
         key, record = keys.plan_key(self._region, plan.node), encode(PlanRecord(plan=plan))
         if len(record) > MESSAGE_BYTES_MAX:
-            self._log.error("plan too large", node=plan.node, bytes=len(record))
+            self._log.warning("plan too large", once_a_minute=f"large {key}", bytes=len(record))
             return Applied.DONE
         held = self._held.get(plan.node)
         try:
@@ -101,12 +103,12 @@ class Applier:
         )
         return Applied.DONE
 
-    async def _delete(self, node: NodeId) -> Applied:
+    async def _delete(self, node: NodeId, *, fence: int) -> Applied:
         held = self._held[node]
         try:
             await self._bucket.delete(keys.plan_key(self._region, node), revision=held.version)
         except ConflictError:
-            return await self._read_again(node, fence=held.plan.fence if held.plan else 0)
+            return await self._read_again(node, fence=fence)
         del self._held[node]
         self._log.info("plan deleted", node=node)
         return Applied.DONE

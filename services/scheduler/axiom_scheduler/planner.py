@@ -36,8 +36,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Plans to write, nodes whose plan must go, and the adapters that got no home."""
+    """Plans to write, nodes whose plan must go, and the adapters that got no home.
 
+    `fence` is the proposing leader's; all its plans carry it.
+    """
+
+    fence: int
     plans: tuple[Plan, ...]
     gone: tuple[NodeId, ...]
     unplaced: Mapping[str, Reason]
@@ -71,6 +75,7 @@ def propose(snapshot: Snapshot, *, fence: int, gone: Iterable[NodeId]) -> Propos
             )
         )
     return Proposal(
+        fence=fence,
         plans=tuple(plans),
         gone=tuple(sorted(n for n in gone if n in snapshot.plans and n not in wanted)),
         unplaced=placement.unplaced,
@@ -95,21 +100,27 @@ def _why(current: Plan | None, content: tuple[EnginePlan, ...]) -> str:
     """One line for people: what the plan adds, drops and retires, in a few names."""
     if current is None:
         return "first plan of this node"
-    before = {a.engine_name for e in current.engines for a in e.load}
-    after = {a.engine_name for e in content for a in e.load}
-    retired = {name for e in content for name in e.unload}
+    before, after = _contents(current.engines), _contents(content)
     parts = [
         f"{verb} {_names(names)}"
         for verb, names in (
-            ("adds", after - before),
-            ("drops", before - after),
-            ("retires", retired),
+            ("adds", after["load"] - before["load"]),
+            ("drops", before["load"] - after["load"]),
+            ("retires", after["unload"] - before["unload"]),
+            ("has retired", before["unload"] - after["unload"]),
         )
         if names
     ]
     if parts:
         return "; ".join(parts)
     return "moves adapters between engines" if current.engines != content else "new leader"
+
+
+def _contents(engines: Iterable[EnginePlan]) -> dict[str, set[str]]:
+    return {
+        "load": {a.engine_name for e in engines for a in e.load},
+        "unload": {name for e in engines for name in e.unload},
+    }
 
 
 def _names(names: Iterable[str]) -> str:

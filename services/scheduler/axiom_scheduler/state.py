@@ -31,7 +31,8 @@ class SchedulerState:
         self._silent: set[NodeId] = set()
         self._settle_at_ms = started_ms + settle_ms
         self._forget_ms = forget_ms
-        self._missing_are_gone_ms = started_ms + forget_ms
+        self._never_heard_are_gone_ms = started_ms + forget_ms
+        self._swept_ms = started_ms
         self.frozen = False
 
     @property
@@ -74,7 +75,9 @@ class SchedulerState:
             self._view.forget(node, now_ms)
             self._silent.discard(node)
             del self._heard_ms[node]
-        return bool(sweep.dead or forgotten)
+        grace_ended = self._swept_ms < self._never_heard_are_gone_ms <= now_ms
+        self._swept_ms = now_ms
+        return grace_ended or bool(sweep.dead or forgotten)
 
     def settled(self, planned: Collection[NodeId], now_ms: float) -> bool:
         """Whether enough was heard to plan: all nodes that have a plan, or time enough to.
@@ -86,7 +89,7 @@ class SchedulerState:
 
     def gone(self, planned: Collection[NodeId], now_ms: float) -> tuple[NodeId, ...]:
         """Nodes with a plan that do not exist any more: forgotten, or never heard in that time."""
-        if now_ms < self._missing_are_gone_ms:
+        if now_ms < self._never_heard_are_gone_ms:
             return ()
         return tuple(sorted(node for node in planned if self._view.node(node) is None))
 
