@@ -166,6 +166,17 @@ async def test_a_former_leader_does_not_delete_a_plan_of_the_next() -> None:
         assert len(await bucket.list()) == 1
 
 
+async def test_what_a_higher_fence_wrote_is_not_written_over() -> None:
+    async with appliers() as (_, bucket, new):
+        await new().apply(proposal(plan(fence=6)), always)
+        late = new()
+        await late.read()
+        assert await late.apply(proposal(plan(revision=4, fence=5)), always) is Applied.FENCED
+        assert await late.apply(proposal(gone=(N1,), fence=5), always) is Applied.FENCED
+        (entry,) = await bucket.list()
+        assert entry.value == encode(PlanRecord(plan=plan(fence=6)))
+
+
 async def test_a_leader_takes_over_what_a_former_one_wrote_late() -> None:
     """Its first try is a conflict, its next one stands on what it found."""
     async with appliers() as (_, _, new):

@@ -191,7 +191,7 @@ class SchedulerApp:
             return "unavailable"
         self._registry_away = False
         if outcome is Applied.FENCED:
-            self._log.warning("another leader is at work", fence=fence)
+            self._log.warning("another leader is at work", once_a_minute="fenced", fence=fence)
             await self._leadership.resign()
         if outcome in (Applied.CONFLICT, Applied.FENCED, Applied.LOST):
             self._changed()

@@ -85,6 +85,8 @@ class Applier:
             self._log.warning("plan too large", once_a_minute=f"large {key}", bytes=len(record))
             return Applied.DONE
         held = self._held.get(plan.node)
+        if _outranked(held, plan.fence):
+            return Applied.FENCED
         try:
             if held is None:
                 version = await self._bucket.create(key, record)
@@ -105,6 +107,8 @@ class Applier:
 
     async def _delete(self, node: NodeId, *, fence: int) -> Applied:
         held = self._held[node]
+        if _outranked(held, fence):
+            return Applied.FENCED
         try:
             await self._bucket.delete(keys.plan_key(self._region, node), revision=held.version)
         except ConflictError:
@@ -120,8 +124,7 @@ class Applier:
             self._held.pop(node, None)
             return Applied.CONFLICT
         held = self._held[node] = self._parse(entry)
-        fenced = held.plan is not None and held.plan.fence > fence
-        return Applied.FENCED if fenced else Applied.CONFLICT
+        return Applied.FENCED if _outranked(held, fence) else Applied.CONFLICT
 
     def _parse(self, entry: Entry) -> _Held:
         try:
@@ -131,6 +134,10 @@ class Applier:
                 "plan does not parse", once_a_minute=f"plan {entry.key}", cause=str(error)
             )
             return _Held(None, entry.revision)
+
+
+def _outranked(held: _Held | None, fence: int) -> bool:
+    return held is not None and held.plan is not None and held.plan.fence > fence
 
 
 _SEVERITY = (Applied.DONE, Applied.CONFLICT, Applied.FENCED)
