@@ -1,7 +1,8 @@
 """Writes what waits to the shadow cache: some nodes at a time, the newest state of each.
 
 While the cache is away one node is tried at a time; once it answers, everything is written again,
-since a cache that restarted has lost it all.
+since a cache that restarted has lost it all. Where no report comes, no write would tell of such a
+loss, so everything is offered again from time to time; the cache refuses what it still has.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from axiom_telemetry.state import TelemetryState, Write
 WRITES_MAX = 16
 TICK_MS = 20.0
 RETRY_MS = 200.0
+QUIET_MS = 1_000.0
 
 
 class ShadowWriter:
@@ -33,6 +35,7 @@ class ShadowWriter:
         log: Log,
     ) -> None:
         self.away = False
+        self._wrote_ms = clock.now_ms()
         self._state = state
         self._cache = cache
         self._clock = clock
@@ -42,8 +45,10 @@ class ShadowWriter:
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            writes = self._state.take_writes(self._clock.now_ms(), 1 if self.away else WRITES_MAX)
+            now_ms = self._clock.now_ms()
+            writes = self._state.take_writes(now_ms, 1 if self.away else WRITES_MAX)
             if writes:
+                self._wrote_ms = now_ms
                 async with asyncio.TaskGroup() as group:
                     tasks = [
                         group.create_task(self._write(write), name=f"write {write.state.node}")
@@ -52,6 +57,9 @@ class ShadowWriter:
                 self._judge(all(task.result() for task in tasks))
             elif self.away:
                 self._judge(await self._answers())
+            elif now_ms - self._wrote_ms >= QUIET_MS:
+                self._wrote_ms = now_ms
+                self._state.write_all()
             await self._clock.sleep_ms(RETRY_MS if self.away else 0 if writes else TICK_MS)
 
     def _judge(self, reached: bool) -> None:

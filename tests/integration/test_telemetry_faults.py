@@ -1,0 +1,341 @@
+"""The telemetry process between a real NATS and a real Valkey, each of the three killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.eventually import eventually
+from tests.owner import task_owner
+
+from axiom_cli.stack.servers import ChildServer, ServerKind, running
+from axiom_common.drivers.nats_bus import NatsBus
+from axiom_common.drivers.nats_connection import NatsConnection
+from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import UnavailableError
+from axiom_common.model.engine import EngineState, EngineStatus, NodeState
+from axiom_common.model.ids import EngineId, NodeId, RegionId
+from axiom_common.wire.schemas import NodeRecord, NodeReport, ReportKind, decode, encode
+from axiom_common.wire.subjects import node_report, node_resync
+
+pytestmark = pytest.mark.faults
+
+REGION = RegionId("faults")
+BEAT_S = 0.1
+NODES = 5
+
+
+class Telemetry:
+    """The process, and what it says of itself."""
+
+    def __init__(self, server: ChildServer) -> None:
+        self.server = server
+
+    async def readyz(self) -> dict[str, Any]:
+        """The body of /readyz."""
+        body: dict[str, Any] = json.loads(await self._get("/readyz"))
+        return body
+
+    async def degraded(self, expected: list[str]) -> None:
+        """Wait until it says that just this is degraded."""
+        async with asyncio.timeout(5):
+            while (await self.readyz())["degraded"] != expected:
+                await asyncio.sleep(0.02)
+
+    async def metric(self, sample: str) -> float:
+        """The value of a sample of /metrics, 0 when it is not there."""
+        lines = (await self._get("/metrics")).splitlines()
+        values = [line.rpartition(" ")[2] for line in lines if line.startswith(sample + " ")]
+        return float(values[0]) if values else 0.0
+
+    async def _get(self, path: str) -> str:
+        url = f"{self.server.url}{path}"
+        async with aiohttp.ClientSession() as client, client.get(url) as answer:
+            assert answer.status == 200
+            return await answer.text()
+
+
+@dataclass
+class Fleet:
+    """Agents of some nodes that tell their whole state on a beat, as far as the bus lets them."""
+
+    bus: NatsBus
+    cache: RedisShadowCache
+    telemetry: Telemetry
+    states: dict[NodeId, NodeState] = field(default_factory=dict)
+
+    async def beat(self) -> None:
+        while True:
+            for node in self.states:
+                await self.tell(node)
+            await asyncio.sleep(BEAT_S)
+
+    async def tell(self, node: NodeId, *, running: int | None = None) -> None:
+        """One more full report, with a change where `running` is given."""
+        state = self.states[node]
+        engines = state.engines
+        if running is not None:
+            engines = tuple(replace(e, running=running) for e in engines)
+        state = replace(state, seq=state.seq + 1, engines=engines)
+        self.states[node] = state
+        with contextlib.suppress(UnavailableError):
+            await self.bus.publish(node_report(REGION, node), encode(_full(state)))
+
+    async def stored(self) -> dict[NodeId, NodeState]:
+        """What gateways would read; nothing while the cache is away."""
+        try:
+            records = [decode(r, NodeRecord) for r in await self.cache.read_all()]
+        except UnavailableError:
+            return {}
+        return {record.state.node: record.state for record in records}
+
+    async def current(self, *, within_s: float = 5.0) -> None:
+        """Wait until all nodes are stored as they are told from now on."""
+        begun = {node: state.seq for node, state in self.states.items()}
+        async with asyncio.timeout(within_s):
+            while True:
+                stored = await self.stored()
+                if stored.keys() == begun.keys() and all(
+                    stored[node].seq > seq for node, seq in begun.items()
+                ):
+                    return
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def fleet(
+    own_nats: ChildServer, own_valkey: ChildServer, tmp_path: Path
+) -> AsyncIterator[Fleet]:
+    with running(_telemetry(own_nats, own_valkey, tmp_path)) as telemetry:
+        async with task_owner() as owner:
+            connection = NatsConnection(own_nats.url, name="agents", clock=SystemClock())
+            assert await connection.start(owner)
+            bus, cache = NatsBus(connection), RedisShadowCache(own_valkey.url, REGION)
+            fleet = Fleet(bus, cache, Telemetry(telemetry))
+            fleet.states = {NodeId(f"n{n}"): _node(NodeId(f"n{n}")) for n in range(NODES)}
+            owner.create_task(fleet.beat(), name="beat")
+            await fleet.current()
+            yield fleet
+            await bus.close()
+            await connection.close()
+            await cache.close()
+
+
+async def test_the_cache_follows_the_nodes(fleet: Fleet) -> None:
+    node = NodeId("n0")
+    await fleet.tell(node, running=7)
+    async with asyncio.timeout(2):
+        while (await fleet.stored())[node].engines[0].running != 7:
+            await asyncio.sleep(0.01)
+    ready = await fleet.telemetry.readyz()
+    assert (ready["ready"], ready["degraded"], ready["nodes"]) == (True, [], NODES)
+
+
+async def test_a_killed_valkey_is_full_again_soon_after_its_return(
+    fleet: Fleet, own_valkey: ChildServer
+) -> None:
+    own_valkey.kill()
+    await fleet.telemetry.degraded(["shadow-cache-away"])
+    assert await fleet.stored() == {}
+    own_valkey.start()
+    await fleet.current(within_s=1.5)
+    await fleet.telemetry.degraded([])
+
+
+async def test_a_killed_valkey_gets_back_what_is_known_without_new_reports(
+    fleet: Fleet, own_valkey: ChildServer, own_nats: ChildServer
+) -> None:
+    own_nats.kill()
+    await fleet.telemetry.degraded(["bus-away", "liveness-frozen"])
+    known = await fleet.stored()
+    own_valkey.kill()
+    own_valkey.start()
+    async with asyncio.timeout(5):
+        while await fleet.stored() != known:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_killed_nats_is_heard_again_and_nobody_is_forgotten(
+    fleet: Fleet, own_nats: ChildServer
+) -> None:
+    own_nats.kill()
+    await fleet.telemetry.degraded(["bus-away", "liveness-frozen"])
+    own_nats.start()
+    await fleet.current()
+    assert await fleet.telemetry.metric("axiom_telemetry_nodes_forgotten_total") == 0
+    assert (await fleet.telemetry.readyz())["nodes"] == NODES
+
+
+async def test_a_killed_telemetry_goes_on_where_it_was(fleet: Fleet) -> None:
+    fleet.telemetry.server.kill()
+    before = await fleet.stored()
+    assert before.keys() == fleet.states.keys()
+    fleet.telemetry.server.start()
+    await fleet.current()
+
+
+async def test_a_paused_valkey_costs_nothing_but_time(
+    fleet: Fleet, own_valkey: ChildServer
+) -> None:
+    own_valkey.pause()
+    await fleet.telemetry.degraded(["shadow-cache-away"])
+    assert (await fleet.telemetry.readyz())["pending_writes"] <= NODES
+    own_valkey.resume()
+    await fleet.current()
+
+
+async def test_bad_reports_are_counted_and_dropped(fleet: Fleet) -> None:
+    subject = node_report(REGION, NodeId("bad"))
+    invalid = 'axiom_telemetry_reports_total{outcome="invalid"}'
+    stranger = _node(NodeId("stranger"))
+    bad = [
+        b"",
+        b"\xff" * 64,
+        b"{}",
+        encode(NodeRecord(state=stranger)),
+        encode(_full(stranger)),
+        encode(_full(replace(stranger, region=RegionId("elsewhere")))),
+        b"\x81" * 20_000,
+    ]
+    for payload in bad:
+        await fleet.bus.publish(subject, payload)
+    async with asyncio.timeout(5):
+        while await fleet.telemetry.metric(invalid) < len(bad):
+            await asyncio.sleep(0.02)
+    assert await fleet.telemetry.metric(invalid) == len(bad)
+    await fleet.current()
+    log = fleet.telemetry.server.log_path.read_text()
+    assert [json.loads(line)["event"] for line in log.splitlines()].count("bad report") == 1
+
+
+async def test_a_gap_leads_to_a_request_for_the_full_state(fleet: Fleet) -> None:
+    node, asked = NodeId("quiet"), []
+
+    async def resync(subject: str, payload: bytes) -> None:
+        asked.append(subject)
+
+    await fleet.bus.subscribe(node_resync(REGION, node), resync)
+    state = _node(node)
+    await fleet.bus.publish(node_report(REGION, node), encode(_full(state)))
+    for seq in (3, 4, 5, 6):
+        change = NodeReport(
+            kind=ReportKind.DELTA,
+            region=REGION,
+            node=node,
+            incarnation=1,
+            seq=seq,
+            engines=state.engines,
+        )
+        await fleet.bus.publish(node_report(REGION, node), encode(change))
+    await eventually(lambda: asked)
+    assert asked == [node_resync(REGION, node)]
+
+
+async def test_sigterm_ends_it_in_order(
+    own_nats: ChildServer, own_valkey: ChildServer, tmp_path: Path
+) -> None:
+    flags = ["--nats-url", own_nats.url, "--redis-url", own_valkey.url, "--port", "0"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "axiom_telemetry", *flags, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(15):
+        listening = json.loads(await process.stderr.readline())
+        port = listening["port"]
+        url = f"http://127.0.0.1:{port}/healthz"
+        async with aiohttp.ClientSession() as client, client.get(url) as answer:
+            assert answer.status == 200
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(3):
+        _, errors = await process.communicate()
+    levels = {json.loads(line)["level"] for line in errors.splitlines()}
+    assert (process.returncode, levels) == (0, {"info"})
+    assert listening["event"] == "listening"
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--redis-url", "http://x"], "redis_url"),
+        (["--nats-url", "x"], "nats_url"),
+        (["--port", "70000"], "port"),
+        (["--config", "/nonexistent.yaml"], "/nonexistent.yaml"),
+    ],
+)
+def test_wrong_settings_are_one_line_and_exit_2(flags: list[str], named: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "axiom_telemetry", *flags],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("settings: ")
+    assert named in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+async def test_it_starts_before_its_servers(
+    own_nats: ChildServer, own_valkey: ChildServer, tmp_path: Path
+) -> None:
+    own_nats.kill()
+    own_valkey.kill()
+    with running(_telemetry(own_nats, own_valkey, tmp_path)) as telemetry:
+        early = Telemetry(telemetry)
+        await early.degraded(["bus-away", "liveness-frozen"])
+        own_nats.start()
+        own_valkey.start()
+        async with asyncio.timeout(10):
+            while "bus-away" in (await early.readyz())["degraded"]:
+                await asyncio.sleep(0.02)
+
+
+def _telemetry(nats: ChildServer, valkey: ChildServer, directory: Path) -> ChildServer:
+    """The process as a child that is ready when /healthz answers."""
+
+    def command(_: Path, port: int) -> list[str]:
+        flags = ["--region", REGION, "--port", str(port)]
+        flags += ["--nats-url", nats.url, "--redis-url", valkey.url]
+        return [sys.executable, "-m", "axiom_telemetry", *flags]
+
+    def serving(connection: socket.socket) -> bool:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        return b" 200 " in connection.recv(64)
+
+    kind = ServerKind(name="telemetry", scheme="http", command=command, serving=serving)
+    return ChildServer(kind, directory / "telemetry")
+
+
+def _node(node: NodeId) -> NodeState:
+    engine = EngineState(
+        engine=EngineId(f"{node}.e"),
+        url="http://engine",
+        base_model="base",
+        served_name="base",
+        status=EngineStatus.READY,
+    )
+    return NodeState(region=REGION, node=node, incarnation=1, seq=1, engines=(engine,))
+
+
+def _full(state: NodeState) -> NodeReport:
+    return NodeReport(
+        kind=ReportKind.FULL,
+        region=state.region,
+        node=state.node,
+        incarnation=state.incarnation,
+        seq=state.seq,
+        engines=state.engines,
+    )

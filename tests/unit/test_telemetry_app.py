@@ -1,0 +1,185 @@
+"""The telemetry app on fakes: from the bus to the cache, through loss of either."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.owner import task_owner
+
+from axiom_common.model.engine import NodeState
+from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.testing.bus import FakeBus, FakeHub
+from axiom_common.testing.clock import FakeClock
+from axiom_common.testing.shadow_cache import FakeShadowCache
+from axiom_common.wire.schemas import (
+    NodeRecord,
+    NodeReport,
+    ReportKind,
+    ResyncRequest,
+    decode,
+    encode,
+)
+from axiom_common.wire.subjects import node_report, node_resync
+from axiom_telemetry.app import TelemetryApp
+from axiom_telemetry.settings import TelemetrySettings
+from axiom_telemetry.state import RECORD_TTL_MS
+
+REGION = RegionId("local")
+A, B = NodeId("a"), NodeId("b")
+BEAT_MS = 250.0
+
+
+class Region:
+    """One telemetry app, a clock, and nodes that can speak."""
+
+    def __init__(
+        self,
+        app: TelemetryApp,
+        bus: FakeBus,
+        agents: FakeBus,
+        cache: FakeShadowCache,
+        clock: FakeClock,
+    ) -> None:
+        self.app, self.bus, self.agents, self.cache, self.clock = app, bus, agents, cache, clock
+        self.seq: dict[NodeId, int] = {}
+
+    async def tell(
+        self, node: NodeId, *, seq: int | None = None, kind: ReportKind = ReportKind.FULL
+    ) -> None:
+        """One report of a node; the next number unless `seq` is given."""
+        self.seq[node] = seq or self.seq.get(node, 0) + 1
+        report = NodeReport(
+            kind=kind, region=REGION, node=node, incarnation=1, seq=self.seq[node], engines=()
+        )
+        await self.agents.publish(node_report(REGION, node), encode(report))
+
+    async def beat(self, *nodes: NodeId, beats: int = 1) -> None:
+        """The nodes tell their state, and time passes."""
+        for _ in range(beats):
+            for node in nodes:
+                await self.tell(node)
+            await self.clock.advance(BEAT_MS)
+
+    async def stored(self) -> dict[NodeId, int]:
+        """Node -> seq in the cache."""
+        states: list[NodeState] = [
+            decode(record, NodeRecord).state for record in await self.cache.read_all()
+        ]
+        return {state.node: state.seq for state in states}
+
+
+@asynccontextmanager
+async def region() -> AsyncIterator[Region]:
+    async with task_owner() as owner:
+        clock, hub = FakeClock(), FakeHub()
+        bus, agents = FakeBus(owner, hub), FakeBus(owner, hub)
+        cache = FakeShadowCache(REGION, clock)
+        app = TelemetryApp(TelemetrySettings(), bus=bus, cache=cache, clock=clock)
+        await app.start(owner)
+        yield Region(app, bus, agents, cache, clock)
+        await app.stop()
+
+
+async def test_reports_reach_the_cache() -> None:
+    async with region() as here:
+        await here.beat(A, B, beats=3)
+        assert await here.stored() == {A: 3, B: 3}
+        assert here.app.readiness().degraded == ()
+        assert here.app.readiness().facts["nodes"] == 2
+
+
+async def test_a_silent_node_leaves_and_its_record_expires() -> None:
+    async with region() as here:
+        await here.beat(A, B)
+        left = await here.stored()
+        beats = int(RECORD_TTL_MS / BEAT_MS)
+        await here.beat(B, beats=beats // 2)
+        assert here.app.readiness().facts["nodes"] == 1
+        assert (await here.stored())[A] == left[A]
+        await here.beat(B, beats=beats // 2 + 1)
+        assert set(await here.stored()) == {B}
+
+
+async def test_a_cache_that_lost_all_is_filled_by_what_is_known() -> None:
+    async with region() as here:
+        await here.beat(A, B)
+        here.cache.away = True
+        await here.beat(A, B, beats=4)
+        assert here.app.readiness().degraded == ("shadow-cache-away",)
+        assert here.app.readiness().facts["pending_writes"] == 2
+        here.cache.wipe()
+        here.cache.away = False
+        await here.clock.advance(1_000)
+        assert await here.stored() == {A: 5, B: 5}
+        assert here.app.readiness().degraded == ()
+
+
+async def test_a_loss_that_nothing_tells_of_is_made_good() -> None:
+    async with region() as here:
+        await here.beat(A)
+        here.cache.wipe()
+        await here.clock.advance(2_000)
+        assert await here.stored() == {A: 1}
+
+
+async def test_an_empty_region_finds_out_that_the_cache_is_back() -> None:
+    async with region() as here:
+        here.cache.away = True
+        await here.beat(A)
+        assert here.app.readiness().degraded == ("shadow-cache-away",)
+        await here.clock.advance(RECORD_TTL_MS)
+        assert here.app.readiness().facts["nodes"] == 0
+        here.cache.away = False
+        await here.clock.advance(1_000)
+        assert here.app.readiness().degraded == ()
+
+
+async def test_while_the_bus_is_away_all_stay_and_are_asked_after() -> None:
+    async with region() as here:
+        asked: list[tuple[str, str]] = []
+
+        async def resync(subject: str, payload: bytes) -> None:
+            asked.append((subject, decode(payload, ResyncRequest).asker))
+
+        await here.agents.subscribe("axiom.v1.node.resync.>", resync)
+        await here.beat(A, B)
+        here.bus.disconnect()
+        await here.beat(A, B, beats=80)
+        assert here.app.readiness().degraded == ("bus-away", "liveness-frozen")
+        assert here.app.readiness().facts["nodes"] == 2
+        assert asked == []
+        await here.bus.reconnect()
+        await here.clock.advance(BEAT_MS)
+        assert sorted(asked) == [
+            (node_resync(REGION, A), "telemetry"),
+            (node_resync(REGION, B), "telemetry"),
+        ]
+        await here.beat(A, B)
+        assert await here.stored() == here.seq
+
+
+async def test_a_gap_holds_the_old_state_until_a_full_one() -> None:
+    async with region() as here:
+        await here.tell(A, seq=1)
+        await here.tell(A, seq=3, kind=ReportKind.DELTA)
+        await here.clock.advance(BEAT_MS)
+        assert await here.stored() == {A: 1}
+        await here.tell(A, seq=4)
+        await here.clock.advance(BEAT_MS)
+        assert await here.stored() == {A: 4}
+
+
+async def test_two_instances_agree_whoever_is_late() -> None:
+    async with region() as here, task_owner() as owner:
+        late = TelemetryApp(
+            TelemetrySettings(instance="late", write_every_ms=3_000),
+            bus=FakeBus(owner, here.agents._hub),
+            cache=here.cache,
+            clock=here.clock,
+        )
+        await late.start(owner)
+        for _ in range(20):
+            await here.beat(A)
+            assert await here.stored() == here.seq
+        await late.stop()
