@@ -20,6 +20,8 @@ from axiom_sim.engine.profiles import PROFILES
 from axiom_sim.engine.server import EngineServer
 
 _DEFAULTS = EngineConfig()
+_DRAIN_S = 1.0
+"""Streams are cut at once; this bounds the wait for a client that does not read."""
 
 
 def main() -> None:
@@ -30,7 +32,7 @@ def main() -> None:
     except SettingsError as error:
         exit_on_bad_settings(error)
     set_up_logging("sim-engine", "info")
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     run_process(lambda group, stop: _serve(config, arguments, group, stop))
 
 
@@ -42,7 +44,9 @@ async def _serve(
 ) -> None:
     clock = SystemClock()
     engine = SimulatedEngine(config, clock)
-    server = HttpServer(EngineServer(engine), host=arguments.host, port=arguments.port, drain_s=0.0)
+    server = HttpServer(
+        EngineServer(engine), host=arguments.host, port=arguments.port, drain_s=_DRAIN_S
+    )
     group.create_task(engine.loop.run(), name="steps")
     serving = group.create_task(server.serve(), name="http")
     Log("axiom.sim.engine", clock).info("listening", port=server.port)
@@ -83,7 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-lora-rank", type=int, default=_DEFAULTS.max_lora_rank, help="largest rank")
     add("--max-num-seqs", type=int, help="batch size; the profile's when not given")
     add("--max-model-len", type=int, default=_DEFAULTS.max_model_len, help="context, in tokens")
-    add("--max-num-queued-reqs", type=int, help="requests in flight above which to answer 503")
+    add(
+        "--max-num-queued-reqs",
+        type=int,
+        default=_DEFAULTS.max_num_queued_reqs,
+        help="requests in flight at most; more are answered 503",
+    )
     add("--block-size", type=int, default=_DEFAULTS.block_size, help="tokens in a KV block")
     add("--seed", type=int, default=_DEFAULTS.seed, help="of answers and their lengths")
     add("--time-scale", type=float, default=1.0, help="run this many times faster than real")

@@ -38,7 +38,10 @@ class AdapterStore:
                     f"Loading lora {name} failed: No adapter found for {path}",
                     kind="NotFoundError",
                 )
-            rank = int(json.loads(config.read_bytes())["r"])
+            try:
+                rank = int(json.loads(config.read_bytes())["r"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise internal_error(f"Call to add_lora method failed: {error!r}") from error
         if rank > max_rank:
             raise internal_error(
                 "Call to add_lora method failed: Worker failed with error "

@@ -23,8 +23,8 @@ from axiom_sim.engine.slots import Adapter, AdapterSlots
 class Sequence:
     """One request. `output_tokens` 0: it ends with its prefill (embeddings).
 
-    `ends_by` is the finish reason that its last token will carry. Times are the caller's, in ms;
-    0 until there is one.
+    `ends_by` is the finish reason that its last token will carry; `deferred`: it was passed over
+    for want of an adapter slot. Times are the caller's, in ms; 0 until there is one.
     """
 
     adapter: Adapter | None
@@ -41,6 +41,7 @@ class Sequence:
     last_token_ms: float = 0.0
     token_gap_ms: float = 0.0
     lease: Lease | None = None
+    deferred: bool = False
     gone: bool = False
 
     @property
@@ -96,7 +97,6 @@ class Batch:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._adapters: dict[int, int] = {}
-        self._deferred = 0
 
     @property
     def running(self) -> int:
@@ -110,8 +110,8 @@ class Batch:
 
     @property
     def deferred(self) -> int:
-        """Requests that the last step passed over for want of an adapter slot."""
-        return min(self._deferred, len(self._waiting))
+        """Waiting requests that were passed over for want of an adapter slot."""
+        return sum(sequence.deferred for sequence in self._waiting)
 
     @property
     def kv_usage(self) -> float:
@@ -191,6 +191,7 @@ class Batch:
         while self._waiting and plan.budget and len(self._running) < self._max_num_seqs:
             sequence = self._waiting[0]
             if not self._has_slot(sequence.adapter):
+                sequence.deferred = True
                 passed_over.append(self._waiting.popleft())
                 continue
             lease = self.kv.admit(
@@ -204,7 +205,6 @@ class Batch:
             self._enter(sequence, lease, now_ms)
             plan.take(sequence)
             plan.starts += 1
-        self._deferred = len(passed_over)
         self._waiting.extendleft(reversed(passed_over))
 
     def _enter(self, sequence: Sequence, lease: Lease, now_ms: float) -> None:

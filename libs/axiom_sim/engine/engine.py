@@ -43,7 +43,7 @@ class EngineConfig:
     max_lora_rank: int = 64
     max_num_seqs: int | None = None
     max_model_len: int = 32_768
-    max_num_queued_reqs: int | None = None
+    max_num_queued_reqs: int = 4096
     block_size: int = 16
     seed: int = 0
     time_scale: float = 1.0
@@ -224,8 +224,7 @@ class SimulatedEngine:
             adapter = self.names.get(model)
             if adapter is None:
                 raise unknown_model(model, self.config.served_model_name)
-        limit = self.config.max_num_queued_reqs
-        if limit is not None and self.loop.in_flight >= limit:
+        if self.loop.in_flight >= self.config.max_num_queued_reqs:
             self.metrics.rejected += 1
             raise queue_full()
         if self.loop.faults.take_request_failure():

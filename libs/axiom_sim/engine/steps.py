@@ -16,8 +16,10 @@ from axiom_sim.engine.batch import Batch, Sequence, Step
 from axiom_sim.engine.faults import Faults
 from axiom_sim.engine.metrics_page import EngineMetrics
 from axiom_sim.engine.profiles import EngineProfile
+from axiom_sim.engine.refusals import queue_full
 from axiom_sim.engine.slots import Adapter
 
+_LOADS_MAX = 256
 _LAG_MS_MAX = 50.0
 """How far steps may be late (a busy machine) and still be caught up with."""
 
@@ -109,6 +111,8 @@ class EngineLoop:
 
     async def load(self, adapter: Adapter, *, in_place: bool) -> None:
         """Bring an adapter into a slot between two steps; returns when it is there."""
+        if len(self._loads) >= _LOADS_MAX:
+            raise queue_full()
         call = _LoadCall(adapter, in_place, asyncio.Event())
         self._loads.append(call)
         self._work.set()
