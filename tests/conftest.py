@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-import nats
 import pytest
-import redis
 
 from axiom_cli.stack.servers import (
     ChildServer,
@@ -75,25 +73,6 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def region() -> RegionId:
     """A region that no other test uses: its subjects, keys and leases are this test's own."""
     return RegionId(f"t{next(_NUMBERS)}-{uuid.uuid4().hex[:8]}")
-
-
-@pytest.fixture
-async def fresh_nats_url(nats_url: str) -> str:
-    """The shared NATS with no stream in it: for tests of buckets that all regions share."""
-    client = await nats.connect(nats_url)
-    streams = client.jetstream()
-    for info in await streams.streams_info():
-        await streams.delete_stream(str(info.config.name))
-    await client.close()
-    return nats_url
-
-
-@pytest.fixture
-def fresh_redis_url(redis_url: str) -> str:
-    """The shared Valkey with no key in it."""
-    with redis.Redis.from_url(redis_url) as client:
-        client.flushall()
-    return redis_url
 
 
 @pytest.fixture

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.contract.bus_suite import PENDING_MAX, Buses, BusSuite, Heard, ready
 from tests.eventually import eventually
 from tests.owner import task_owner
 
-from axiom_cli.stack.servers import ChildServer
+from axiom_cli.stack.servers import NATS, ChildServer, running
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.system_clock import SystemClock
@@ -90,3 +92,49 @@ class TestNatsBus(BusSuite):
             await eventually(lambda: buses.one.connected and buses.two.connected)
             await buses.one.publish("hang", b"over")
             await eventually(lambda: heard.messages == [("hang", b"over")])
+
+    async def test_what_the_server_forbids_is_logged_and_harms_nothing_else(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kind = replace(NATS, command=_command_with_permissions)
+        with running(ChildServer(kind, tmp_path / "guarded")) as server:
+            async with task_owner() as owner:
+                url = server.url.replace("//", "//agent:secret@")
+                connection = NatsConnection(url, name="guarded", clock=SystemClock())
+                assert await connection.start(owner)
+                bus, heard = NatsBus(connection), Heard()
+                await bus.subscribe("mine", heard)
+                await bus.publish("others", b"")
+                await bus.publish("mine", b"")
+                await eventually(lambda: heard.messages == [("mine", b"")])
+                await eventually(lambda: "permissions violation" in _causes(caplog))
+                assert bus.connected
+                await bus.close()
+                await connection.close()
+
+    async def test_a_wrong_password_is_logged_and_tried_again(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kind = replace(NATS, command=_command_with_permissions)
+        with running(ChildServer(kind, tmp_path / "guarded")) as server:
+            async with task_owner() as owner:
+                url = server.url.replace("//", "//agent:wrong@")
+                connection = NatsConnection(url, name="stranger", clock=SystemClock())
+                assert not await connection.start(owner)
+                assert "authorization violation" in _causes(caplog)
+                await connection.close()
+
+
+def _command_with_permissions(data_dir: Path, port: int) -> list[str]:
+    command = NATS.command(data_dir, port)
+    with Path(command[-1]).open("a") as config:
+        config.write(
+            "authorization { users: [ { user: agent, password: secret,"
+            ' permissions: { publish: "mine", subscribe: "mine" } } ] }\n'
+        )
+    return command
+
+
+def _causes(caplog: pytest.LogCaptureFixture) -> str:
+    fields = [getattr(record, "fields", {}) for record in caplog.records]
+    return " ".join(str(f.get("cause")) for f in fields).lower()

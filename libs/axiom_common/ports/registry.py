@@ -35,7 +35,8 @@ class Bucket(Protocol):
         ...
 
     async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
-        """Write only if absent; ConflictError otherwise. With `ttl_ms` the record then expires."""
+        """Write only if absent; ConflictError otherwise. With `ttl_ms` the record then expires,
+        as a deletion; the registry may round it up to whole seconds."""
         ...
 
     async def update(
@@ -50,7 +51,8 @@ class Bucket(Protocol):
 
     def watch(self) -> AsyncIterator[Entry | None]:
         """All present records, then None once, then each change as it comes. Survives reconnects:
-        after one the present records are told again, followed by None."""
+        after one the present records are told again, what vanished meanwhile as deleted, then
+        None."""
         ...
 
 
