@@ -64,7 +64,10 @@ class EngineRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A named way to decide. `picker` is a name of policy.registry; weights are per term."""
+    """A named way to decide. `picker` is a name of policy.registry; weights are per term.
+
+    `quarantine` False: adapter affinity decides nothing, so no quarantine, spread or tiers.
+    """
 
     name: str
     picker: str = "cost"

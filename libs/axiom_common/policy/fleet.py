@@ -7,12 +7,12 @@ The shell over the kernel. Rows and bookings become columns when they change; a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from axiom_common.model.adapter import Residency
-from axiom_common.model.decision import Candidate, Decision, LoadKind, Query, Refused
+from axiom_common.model.decision import Candidate, Decision, LoadKind, Query, Refused, Term
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.policy import kernel
 from axiom_common.policy.columns import EngineRow, Profile
@@ -60,6 +60,7 @@ class Fleet:
 
     def __init__(self, profiles: Mapping[str, Profile]) -> None:
         self._profiles = dict(profiles)
+        self._weights = {p.name: tuple(p.weights[t] for t in Term) for p in profiles.values()}
         self._members: dict[EngineId, _Member] = {}
         self._engine_at: list[EngineId] = []
         self._vacant: list[int] = []
@@ -126,26 +127,8 @@ class Fleet:
     def decide(self, query: Query, profile: str, now_ms: float) -> Decision:
         """Decide and book the winner's load at once, so that the next decision sees it."""
         choice = self._choose(query, profile, now_ms)
-        decision = self._decision(choice)
-        if decision.winner is None:
-            return decision
-        at = int(choice.ranked[0])
-        engine = decision.winner.engine
-        load_ms = float(choice.prospect.load_ms[at])
-        self._turns[choice.prospect.ask.base_model] = int(self._columns.identity[at])
-        loads = decision.load in (LoadKind.FROM_HOST, LoadKind.COLD)
-        if loads:
-            self._spread.clear(query.adapter)
-        elif query.adapter != BASE:
-            self._spread.pay(query.adapter, float(choice.prospect.wait_ms[at]), now_ms)
-        booking = self._bookings.book(
-            engine,
-            query.adapter,
-            tokens=query.prompt_tokens,
-            ready_at_ms=now_ms + load_ms if loads else None,
-        )
-        self._books_changed(engine, query.adapter)
-        return replace(decision, booking=booking)
+        booking = self._book(choice, query.adapter) if len(choice.ranked) else 0
+        return self._decision(choice, booking)
 
     def first_token(self, booking: int) -> None:
         """The request streams: its uncached tokens and its load leave the books."""
@@ -192,12 +175,32 @@ class Fleet:
             holders=None if adapter == BASE else self._holders.holders(adapter),
             failed=_rows(self._failed.get(adapter, ())),
             excluded=_rows(excluded),
+            weights=self._weights[profile],
             waited_ms=self._spread.waited_ms(adapter, now_ms),
             turn=self._turns.get(base_model, 0),
         )
         return kernel.choose(self._view, ask)
 
-    def _decision(self, choice: kernel.Choice) -> Decision:
+    def _book(self, choice: kernel.Choice, adapter: EngineAdapter) -> int:
+        """Book the winner of a choice; returns the booking's id."""
+        prospect, ask, at = choice.prospect, choice.prospect.ask, int(choice.ranked[0])
+        engine = self._engine_at[at]
+        loads = prospect.held[at] < Held.LOADING
+        if loads:
+            self._spread.clear(adapter)
+        elif adapter != BASE:
+            self._spread.pay(adapter, float(prospect.wait_ms[at]), ask.now_ms)
+        self._turns[ask.base_model] = int(self._columns.identity[at])
+        booking = self._bookings.book(
+            engine,
+            adapter,
+            tokens=ask.prompt_tokens,
+            ready_at_ms=ask.now_ms + float(prospect.load_ms[at]) if loads else None,
+        )
+        self._books_changed(engine, adapter)
+        return booking
+
+    def _decision(self, choice: kernel.Choice, booking: int = 0) -> Decision:
         shown = list(self._candidates(choice, choice.ranked[:SHOWN_MAX]))
         counts = np.bincount(choice.refusals[choice.refusals > 0])
         refusals = {REASONS[code - 1]: int(counts[code]) for code in np.flatnonzero(counts)}
@@ -209,8 +212,9 @@ class Fleet:
             profile=profile,
             winner=shown[0],
             runners_up=tuple(shown[1:]),
-            load=_LOAD_KIND[Held(choice.prospect.held[at])],
+            load=_LOAD_KIND[int(choice.prospect.held[at])],
             refusals=refusals,
+            booking=booking,
             stale=bool(self._view.stale[at] or self._view.unheard[at]),
         )
 

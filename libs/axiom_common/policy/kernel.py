@@ -3,11 +3,12 @@
 A compiled kernel must make the same choice bit for bit. So: f64 throughout, terms added in the
 order of `Term`, no fused multiply-add, costs rounded to 1 us before they are compared.
 
-    hard filters -> probe of unheard engines -> soft filter (stale) -> two tiers -> picker
+    hard filters -> probe of unheard engines -> soft filter (stale) -> spread and tiers -> picker
 
-First tier: engines that need no eviction (affinity above 0). Second tier, the last resort: affinity
-exactly 0.0. It opens when the first is empty, or when its best wait exceeds the load that an
-engine of the second would cost and waiting has cost this adapter as much already (ski rental).
+An adapter's requests stay with the engines that hold it (bounded spread), then with the first tier,
+engines that need no eviction (affinity above 0). The second tier, affinity exactly 0.0, is the last
+resort. Each ring opens when there is nobody within it, or when a load further out is worth it: the
+best wait within exceeds that load, and waiting has cost this adapter as much already (ski rental).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from axiom_common.policy.registry import (
     PICKERS,
     REQUEST_FILTERS,
     SCORERS,
+    ProspectFilter,
 )
 from axiom_common.policy.scorers.adapter_affinity import (
     RESIDENT,
@@ -51,13 +53,16 @@ from axiom_common.policy.view import (
 PROBE_ONE_IN = 20
 """The share of a base model's requests that tries an engine which was never heard from."""
 
-STALL_SHARE = 0.3
-"""How much a load's stall of each running stream counts against the loader's own wait.
-
-A stalled stream loses less than a request that has not started: it has tokens to show already.
-"""
-
 VACANT_CODE = -1
+
+
+def _last_first(filters: dict[Reason, ProspectFilter]) -> list[tuple[int, ProspectFilter]]:
+    return [(REASON_CODE[reason], refuses) for reason, refuses in reversed(filters.items())]
+
+
+_REQUEST, _ADAPTER, _LOAD = map(_last_first, (REQUEST_FILTERS, ADAPTER_FILTERS, LOAD_FILTERS))
+_QUARANTINED = REASON_CODE[Reason.QUARANTINED]
+_SCORER_NAMES = tuple(SCORERS[term] for term in Term)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,7 @@ class Choice:
     """The outcome on rows. `ranked` are those that could win, best first; empty: nobody can.
 
     `refusals` holds a reason's code for each row, 0 for candidates, VACANT_CODE for vacant rows.
-    `tier` is 1 or 2 for candidates.
+    `tier` is 1 or 2 for candidates, 0 for the rest.
     """
 
     prospect: Prospect
@@ -78,12 +83,8 @@ def choose(view: FleetView, ask: Ask) -> Choice:
     """Decide on a frozen view. Pure."""
     prospect = predict(view, ask)
     refusals = refuse(prospect)
-    candidates = refusals == 0
-    if ask.holders is None or not ask.profile.quarantine:
-        tier = candidates.astype(np.int8)
-    else:
-        tier = np.where(prospect.affinity > SAFE_EVICTION, 1, 2).astype(np.int8)
-        tier[~candidates] = 0
+    tier = np.where(prospect.affinity > SAFE_EVICTION, np.int8(1), np.int8(2))
+    np.putmask(tier, refusals != 0, 0)
     rows = np.flatnonzero(_contenders(prospect, tier))
     return Choice(
         prospect=prospect,
@@ -110,17 +111,14 @@ def predict(view: FleetView, ask: Ask) -> Prospect:
         load_ms = load_times.load_ms(
             held, remaining_ms=remaining_ms, h2d_ms=h2d_ms, cold_ms=cold_ms
         )
-        stall_ms = np.where(held < Held.LOADING, transfer_ms * STALL_SHARE * view.in_flight, 0.0)
-    terms_ms = np.stack(
-        (
-            wait_ms + view.slowdown_per_request_ms * view.in_flight,
-            ask.prompt_tokens * view.prefill_ms_per_token,
-            load_ms + stall_ms,
-            view.kv_ms,
-            view.thermal_ms,
-            view.latency_ms,
-        )
-    )
+        stall_ms = np.where(held < Held.LOADING, transfer_ms * view.in_flight, 0.0)
+    terms_ms = np.empty((len(Term), len(wait_ms)))
+    terms_ms[0] = wait_ms + view.slowdown_per_request_ms * view.in_flight
+    terms_ms[1] = ask.prompt_tokens * view.prefill_ms_per_token
+    terms_ms[2] = load_ms + stall_ms
+    terms_ms[3] = view.kv_ms
+    terms_ms[4] = view.thermal_ms
+    terms_ms[5] = view.latency_ms
     return Prospect(
         view=view,
         ask=ask,
@@ -138,15 +136,15 @@ def refuse(prospect: Prospect) -> Codes:
     view, ask = prospect.view, prospect.ask
     refusals = np.zeros(len(view.identity), np.int8)
     # Last filter first: the earlier one overwrites, so it names the reason.
-    for reason, refuses in reversed(LOAD_FILTERS.items()):
-        np.putmask(refusals, refuses(prospect), REASON_CODE[reason])
+    for code, refuses in _LOAD:
+        np.putmask(refusals, refuses(prospect), code)
     if ask.holders is not None:
-        for reason, refuses in reversed(ADAPTER_FILTERS.items()):
-            if reason is not Reason.QUARANTINED or ask.profile.quarantine:
-                np.putmask(refusals, refuses(prospect), REASON_CODE[reason])
+        for code, refuses in _ADAPTER:
+            if code != _QUARANTINED or ask.profile.quarantine:
+                np.putmask(refusals, refuses(prospect), code)
     np.putmask(refusals, view.refusal != 0, view.refusal)
-    for reason, refuses in reversed(REQUEST_FILTERS.items()):
-        np.putmask(refusals, refuses(prospect), REASON_CODE[reason])
+    for code, refuses in _REQUEST:
+        np.putmask(refusals, refuses(prospect), code)
     np.putmask(refusals, view.base_model == VACANT, VACANT_CODE)
     return refusals
 
@@ -154,15 +152,15 @@ def refuse(prospect: Prospect) -> Codes:
 def scores(prospect: Prospect, rows: Rows) -> dict[str, Floats]:
     """Every scorer's value on `rows`."""
     view = prospect.view
-    columns = {
-        Term.WAIT: queue_pressure(prospect.wait_ms, prospect.ask.profile.wait_cap_ms),
-        Term.PREFILL: prefix_match(view),
-        Term.ADAPTER_LOAD: prospect.affinity,
-        Term.KV: view.kv_headroom,
-        Term.THERMAL: view.thermal_safety,
-        Term.LATENCY: view.latency_health,
-    }
-    return {SCORERS[term]: column[rows] for term, column in columns.items()}
+    columns = (
+        queue_pressure(prospect.wait_ms[rows], prospect.ask.profile.wait_cap_ms),
+        prefix_match(len(rows)),
+        prospect.affinity[rows],
+        view.kv_headroom[rows],
+        view.thermal_safety[rows],
+        view.latency_health[rows],
+    )
+    return dict(zip(_SCORER_NAMES, columns, strict=True))
 
 
 def _contenders(prospect: Prospect, tier: Codes) -> Bools:
@@ -173,30 +171,34 @@ def _contenders(prospect: Prospect, tier: Codes) -> Bools:
     probes = ask.request_hash % PROBE_ONE_IN == 0
     left = _unless_empty(unheard if probes else left & ~view.unheard, left)
     left = _unless_empty(left & ~view.stale, left)
+    if not ask.profile.quarantine:
+        return left
+    home = left & (prospect.held >= Held.LOADING)
+    if not _load_is_worth_it(prospect, home, left & ~home):
+        return home
     first = left & (tier == 1)
-    second = left & (tier == 2)
-    return left if _second_tier_opens(prospect, first, second) else first
+    return left if _load_is_worth_it(prospect, first, left & ~first) else first
 
 
 def _unless_empty(preferred: Bools, otherwise: Bools) -> Bools:
     return preferred if preferred.any() else otherwise
 
 
-def _second_tier_opens(prospect: Prospect, first: Bools, second: Bools) -> bool:
-    if not second.any():
+def _load_is_worth_it(prospect: Prospect, near: Bools, far: Bools) -> bool:
+    """Whether a load on one of `far` beats waiting at the best of `near`."""
+    if not far.any():
         return False
-    if not first.any():
+    if not near.any():
         return True
-    load_ms = prospect.load_ms[second].min()
-    waits = prospect.wait_ms[first].min() > load_ms
+    load_ms = prospect.load_ms[far].min()
+    waits = prospect.wait_ms[near].min() > load_ms
     return bool(waits and prospect.ask.waited_ms >= load_ms)
 
 
 def _cost_us(terms_ms: Floats, ask: Ask) -> Ints:
-    weights = ask.profile.weights
     cost_ms = np.zeros(terms_ms.shape[1])
-    for term, term_ms in zip(Term, terms_ms, strict=True):
-        cost_ms = cost_ms + weights[term] * term_ms
+    for weight, term_ms in zip(ask.weights, terms_ms, strict=True):
+        cost_ms = cost_ms + weight * term_ms
     return np.rint(cost_ms * 1000.0).astype(np.int64)
 
 

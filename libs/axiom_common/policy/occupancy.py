@@ -39,9 +39,9 @@ _VICTIMS = frozenset({AdapterState.RESIDENT, AdapterState.UNLOADING})
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How an engine holds one adapter; the rest of a load is the larger of the two times."""
+    """How (`Held`) an engine holds one adapter; the rest of a load is the larger of the times."""
 
-    held: Held
+    held: int
     remaining_ms: float = 0.0
     ready_at_ms: float = float("-inf")
 
@@ -50,8 +50,8 @@ def slot(
     hbm_slots: int,
     residents: Mapping[EngineAdapter, Residency],
     in_flight: Collection[EngineAdapter],
-) -> Slot:
-    """What a load of another adapter would get.
+) -> int:
+    """What a load of another adapter would get, a `Slot`.
 
     `in_flight` are the adapters that gateways have requests of there. A tenant is busy when they or
     the engine say so.
@@ -80,12 +80,12 @@ def holding(
     the peer's first requests bear it.
     """
     held = HELD_BY_STATE.get(reported.state, Held.NOT) if reported is not None else Held.NOT
-    if held is Held.RESIDENT:
+    if held == Held.RESIDENT:
         return Holding(held)
-    if reported is not None and held is Held.LOADING:
+    if reported is not None and held == Held.LOADING:
         return Holding(held, remaining_ms=reported.remaining_ms)
     if booked is not None:
         return Holding(Held.LOADING, ready_at_ms=booked.ready_at_ms)
     if at_peers:
         return Holding(Held.LOADING)
-    return Holding(held) if held is Held.HOST else None
+    return Holding(held) if held == Held.HOST else None

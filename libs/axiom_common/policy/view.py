@@ -110,8 +110,9 @@ class Ask:
     """One request in the kernel's terms. `holders` is None for the base model: it needs no slot.
 
     `failed` are rows where the adapter's load failed, `excluded` rows that failed this very
-    request. `waited_ms` is what waiting at this adapter's engines has cost since its last load.
-    `turn` is the identity that round robin took last.
+    request. `weights` are the profile's, in the order of `Term`. `waited_ms` is what waiting at
+    this adapter's engines has cost since its last load. `turn` is the identity that round robin
+    took last.
     """
 
     base_model: int
@@ -123,6 +124,7 @@ class Ask:
     request_hash: int
     now_ms: float
     profile: Profile
+    weights: tuple[float, ...]
     holders: Holders | None
     failed: Rows
     excluded: Rows

@@ -17,7 +17,7 @@ what it holds. A request for the base model needs no slot and is at home everywh
 
 from __future__ import annotations
 
-from enum import IntEnum
+from typing import Final
 
 import numpy as np
 
@@ -31,21 +31,21 @@ SAFE_EVICTION = 0.0
 QUARANTINED = -1.0
 
 
-class Held(IntEnum):
-    """How an engine holds an adapter."""
+class Held:
+    """How an engine holds an adapter. Plain numbers, best last: they stand in arrays."""
 
-    NOT = 0
-    HOST = 1
-    LOADING = 2
-    RESIDENT = 3
+    NOT: Final = 0
+    HOST: Final = 1
+    LOADING: Final = 2
+    RESIDENT: Final = 3
 
 
-class Slot(IntEnum):
-    """What a load would get on an engine, what is booked there taken into account."""
+class Slot:
+    """What a load would get on an engine, with all that is booked there."""
 
-    BUSY = 0
-    IDLE_VICTIM = 1
-    FREE = 2
+    BUSY: Final = 0
+    IDLE_VICTIM: Final = 1
+    FREE: Final = 2
 
 
 def adapter_affinity(
