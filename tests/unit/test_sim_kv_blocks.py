@@ -83,7 +83,7 @@ CHAINS = st.lists(st.integers(0, 3), min_size=0, max_size=5).map(
 
 
 @given(
-    st.integers(6, 16),
+    st.integers(7, 16),
     st.lists(st.tuples(CHAINS, st.integers(1, 6), st.integers(0, 24), st.booleans()), max_size=30),
 )
 def test_laws(blocks: int, requests: list[tuple[tuple[int, ...], int, int, bool]]) -> None:

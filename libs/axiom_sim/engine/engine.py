@@ -10,11 +10,12 @@ from axiom_common.ports.clock import Clock
 from axiom_sim.engine.adapters import AdapterNames, AdapterStore
 from axiom_sim.engine.answers import Answer, Usage
 from axiom_sim.engine.batch import Batch, Sequence
+from axiom_sim.engine.compose import compose, prompt_too_long
 from axiom_sim.engine.kv_blocks import KvBlocks
 from axiom_sim.engine.metrics_page import EngineMetrics
 from axiom_sim.engine.openai_api import EmbeddingQuestion, Question
 from axiom_sim.engine.profiles import PROFILES, EngineProfile
-from axiom_sim.engine.prompts import Prompt, answer_words, embedding, natural_tokens, read_prompt
+from axiom_sim.engine.prompts import Prompt, embedding, read_prompt
 from axiom_sim.engine.refusals import (
     RefusedError,
     bad_value,
@@ -117,11 +118,15 @@ class SimulatedEngine:
         """Queue a question; its tokens come by `stream`."""
         adapter = self._admit(question.model)
         prompt = self._read(question.prompt, adapter, question.prompt_tokens, question.cache_salt)
-        room = self.config.max_model_len - prompt.tokens
-        self._check_lengths(question, prompt, room)
-        words, reason, stopped_by = self._compose(question, prompt, room)
-        sequence = self._sequence(adapter, prompt, output_tokens=len(words))
-        sequence.ends_by = reason
+        composed = compose(
+            question,
+            prompt,
+            seed=self.config.seed,
+            max_model_len=self.config.max_model_len,
+            natural_tokens_max=self.config.answer_tokens_max,
+        )
+        sequence = self._sequence(adapter, prompt, output_tokens=len(composed.words))
+        sequence.ends_by = composed.reason
         generation = Generation(
             question=question,
             sequence=sequence,
@@ -132,8 +137,8 @@ class SimulatedEngine:
                 model=question.model or self.config.served_model_name,
                 created_s=int(unix_s()),
             ),
-            words=words,
-            stopped_by=stopped_by,
+            words=composed.words,
+            stopped_by=composed.stopped_by,
             breaks_after=self.loop.faults.take_stream_error() if question.stream else None,
             tell_cached=self.config.prompt_tokens_details,
         )
@@ -152,7 +157,7 @@ class SimulatedEngine:
         vectors = []
         for prompt in prompts:
             if prompt.tokens > self.config.max_model_len:
-                raise self._too_long(prompt)
+                raise prompt_too_long(prompt, self.config.max_model_len)
             stream = TokenStream(each=False)
             sequence = self._sequence(adapter, prompt, output_tokens=0)
             sequence.ends_by = "stop"
@@ -247,60 +252,6 @@ class SimulatedEngine:
             arrived_ms=self._clock.now_ms(),
         )
 
-    def _check_lengths(self, question: Question, prompt: Prompt, room: int) -> None:
-        if room < 1:
-            raise self._too_long(prompt)
-        limit = self.config.max_model_len
-        if question.tokens_max is not None and question.tokens_max > limit:
-            raise bad_value(
-                "max_tokens",
-                f"max_tokens={question.tokens_max} cannot be greater than max_model_len={limit}. "
-                "Please request fewer output tokens.",
-                question.tokens_max,
-            )
-
-    def _too_long(self, prompt: Prompt) -> RefusedError:
-        return bad_value(
-            "input_tokens",
-            f"This model's maximum context length is {self.config.max_model_len} tokens. However, "
-            f"your prompt contains {prompt.tokens} input tokens, which exceeds this limit even "
-            "without any output tokens. Please reduce the length of the input prompt.",
-            prompt.tokens,
-        )
-
-    def _compose(
-        self, question: Question, prompt: Prompt, room: int
-    ) -> tuple[list[str], str, str | None]:
-        """The answer's tokens, its finish reason, and the stop string that ended it."""
-        limit = room if question.tokens_max is None else min(room, question.tokens_max)
-        natural = limit + 1
-        if not question.ignore_eos:
-            drawn = natural_tokens(
-                prompt, seed=self.config.seed, tokens_max=self.config.answer_tokens_max
-            )
-            natural = max(drawn, question.tokens_min)
-        words = answer_words(prompt, seed=self.config.seed, count=min(limit, natural))
-        reason = "length" if natural > limit else "stop"
-        return _cut_at_stop(words, reason, question.stop)
-
     def _new_id(self) -> str:
         self._ids += 1
         return f"{self.config.seed & 0xFFFF:04x}{self._ids:012x}"
-
-
-def _cut_at_stop(
-    words: list[str], reason: str, stops: tuple[str, ...]
-) -> tuple[list[str], str, str | None]:
-    text = "".join(words)
-    found = [(text.index(stop), stop) for stop in stops if stop in text]
-    if not found:
-        return words, reason, None
-    end, stop = min(found)
-    kept: list[str] = []
-    length = 0
-    for word in words:
-        kept.append(word[: max(0, end - length)])
-        length += len(word)
-        if length >= end + len(stop):
-            break
-    return kept, "stop", stop

@@ -6,85 +6,40 @@ most of a core to what is being tested.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
-from axiom_common.drivers.vllm_engine import RESIDENCY_PATH
+from axiom_common.drivers.vllm_engine import (
+    HEALTH_PATH,
+    LOAD_PATH,
+    METRICS_PATH,
+    MODELS_PATH,
+    RESIDENCY_PATH,
+    UNLOAD_PATH,
+)
 from axiom_common.errors import InvalidInputError
+from axiom_common.wire.headers import REQUEST_ID
 from axiom_sim.engine.answers import DONE, error_event, model_list
+from axiom_sim.engine.asgi import (
+    GoneError,
+    Receive,
+    Reply,
+    Request,
+    Scope,
+    Send,
+    while_connected,
+)
 from axiom_sim.engine.engine import Generation, SimulatedEngine
 from axiom_sim.engine.faults import faults_as_json, read_faults
 from axiom_sim.engine.metrics_page import CONTENT_TYPE
-from axiom_sim.engine.openai_api import read_chat, read_completion, read_embedding, read_object
+from axiom_sim.engine.openai_api import Question, read_chat, read_completion, read_embedding
 from axiom_sim.engine.refusals import RefusedError, bad_field, internal_error
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-_BODY_BYTES_MAX = 32 << 20
-_JSON = "application/json"
-_TEXT = "text/plain; charset=utf-8"
-_REQUEST_ID = "x-request-id"
 VERSION = "0.32.0"
-
-T = TypeVar("T")
-
-
-class _GoneError(Exception):
-    """The client has hung up: there is nobody to answer."""
-
-
-class Reply:
-    """A whole response."""
-
-    __slots__ = ("body", "content_type", "status")
-
-    def __init__(self, body: bytes, *, status: int = 200, content_type: str | None = _JSON) -> None:
-        self.body = body
-        self.status = status
-        self.content_type = content_type
-
-
-class Request:
-    """One request: its headers, its body, and the means to answer."""
-
-    __slots__ = ("headers", "receive", "send")
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
-        self.receive = receive
-        self.send = send
-
-    async def read(self) -> bytes:
-        """The body, within bounds."""
-        parts = []
-        size = 0
-        while True:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise _GoneError
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > _BODY_BYTES_MAX:
-                raise RefusedError(413, "Request body too large.", kind="Request Entity Too Large")
-            if not message.get("more_body", False):
-                return b"".join(parts)
-
-    async def read_object(self) -> dict[str, Any]:
-        """The body as a JSON object."""
-        return read_object(await self.read(), self.headers.get("content-type", ""))
-
-    async def until_gone(self) -> None:
-        """Returns when the client has hung up."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
-
 
 Handler = Callable[[Request], Awaitable[Reply | None]]
 
@@ -98,11 +53,11 @@ class EngineServer:
             "/v1/chat/completions": {"POST": self._chat},
             "/v1/completions": {"POST": self._complete},
             "/v1/embeddings": {"POST": self._embed},
-            "/v1/models": {"GET": self._models},
-            "/v1/load_lora_adapter": {"POST": self._load},
-            "/v1/unload_lora_adapter": {"POST": self._unload},
-            "/metrics": {"GET": self._metrics},
-            "/health": {"GET": self._health},
+            MODELS_PATH: {"GET": self._models},
+            LOAD_PATH: {"POST": self._load},
+            UNLOAD_PATH: {"POST": self._unload},
+            METRICS_PATH: {"GET": self._metrics},
+            HEALTH_PATH: {"GET": self._health},
             "/ping": {"GET": self._health, "POST": self._health},
             "/version": {"GET": self._version},
             "/load": {"GET": self._server_load},
@@ -126,7 +81,7 @@ class EngineServer:
                 reply = await methods[scope["method"]](request)
         except RefusedError as refused:
             reply = _json(refused.as_json(), status=refused.status)
-        except _GoneError:
+        except GoneError:
             return
         if reply is not None:
             await self._answer(request, reply)
@@ -141,29 +96,27 @@ class EngineServer:
     async def _start(
         self, request: Request, status: int, headers: list[tuple[bytes, bytes]]
     ) -> None:
-        if self._engine.config.request_id_headers and _REQUEST_ID in request.headers:
-            given = request.headers[_REQUEST_ID].encode("latin-1")
-            headers.append((_REQUEST_ID.encode(), given))
+        if self._engine.config.request_id_headers and REQUEST_ID in request.headers:
+            given = request.headers[REQUEST_ID].encode("latin-1")
+            headers.append((REQUEST_ID.encode(), given))
         await request.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _chat(self, request: Request) -> Reply | None:
-        question = read_chat(await request.read_object())
-        return await self._generate(
-            request, self._engine.ask(question, request.headers.get(_REQUEST_ID))
-        )
+        return await self._generate(request, read_chat)
 
     async def _complete(self, request: Request) -> Reply | None:
-        question = read_completion(await request.read_object())
-        return await self._generate(
-            request, self._engine.ask(question, request.headers.get(_REQUEST_ID))
-        )
+        return await self._generate(request, read_completion)
 
-    async def _generate(self, request: Request, generation: Generation) -> Reply | None:
+    async def _generate(
+        self, request: Request, read: Callable[[dict[str, Any]], Question]
+    ) -> Reply | None:
+        question = read(await request.read_object())
+        generation = self._engine.ask(question, request.headers.get(REQUEST_ID))
         try:
-            if generation.question.stream:
-                await _while_connected(request, self._stream(request, generation))
+            if question.stream:
+                await while_connected(request, self._stream(request, generation))
                 return None
-            return await _while_connected(request, self._whole(generation))
+            return await while_connected(request, self._whole(generation))
         finally:
             self._engine.loop.abort(generation.sequence)
 
@@ -204,7 +157,7 @@ class EngineServer:
 
     async def _embed(self, request: Request) -> Reply:
         question = read_embedding(await request.read_object())
-        body = await _while_connected(request, self._engine.embed(question))
+        body = await while_connected(request, self._engine.embed(question))
         if question.as_base64:
             for row in body["data"]:
                 vector = row["embedding"]
@@ -274,23 +227,6 @@ def _event(generation: Generation, index: int) -> bytes:
     return generation.answer.last_chunk(
         text, generation.sequence.ends_by, generation.stopped_by, usage
     )
-
-
-async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, or _GoneError as soon as the client has hung up."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            working = group.create_task(work, name="answer")
-            watching = group.create_task(request.until_gone(), name="watch client")
-            await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-            gone = not working.done()
-            working.cancel()
-            watching.cancel()
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from failures
-    if gone:
-        raise _GoneError
-    return working.result()
 
 
 async def _end(request: Request, body: bytes) -> None:
