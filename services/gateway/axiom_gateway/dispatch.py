@@ -17,7 +17,7 @@ Whatever happens, the booking of each decision is released.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import xxhash
 
@@ -40,8 +40,11 @@ from axiom_gateway.state import GatewayState
 
 FAILURES_MAX = 2
 """Tries that may fail at an engine: the first one, and once elsewhere."""
-ATTEMPTS_MAX = 8
-"""Decisions a request may cost, refused loads included."""
+SETBACKS_MAX = 8
+"""Engines that may fail a request, or refuse its load for good, before it is given up."""
+PAUSE_MS_MIN = 25.0
+PAUSE_MS_MAX = 400.0
+"""Between two rounds of asking agents that had no idle slot; doubles within these bounds."""
 
 _ENGINE = headers.ENGINE.encode()
 
@@ -63,7 +66,9 @@ class Job:
     refused: tuple[EngineId, ...] = ()
     forgotten: tuple[EngineId, ...] = ()
     reason: Reason = Reason.NO_ENGINE
-    attempt: int = field(default=0)
+    attempt: int = 0
+    setbacks: int = 0
+    pause_ms: float = PAUSE_MS_MIN
 
     def query(self) -> Query:
         """What the decision needs to know of it now."""
@@ -104,7 +109,7 @@ class Dispatcher:
 
     async def run(self, job: Job) -> None:
         """Serve it, or raise the ApiError to answer with."""
-        while job.attempt < ATTEMPTS_MAX:
+        while job.failures < FAILURES_MAX and job.setbacks < SETBACKS_MAX:
             job.attempt += 1
             query, decision = await self._decide(job)
             assert decision.winner is not None
@@ -121,23 +126,20 @@ class Dispatcher:
             if outcome.verdict not in (Verdict.FAILED, Verdict.FORGOTTEN):
                 return
             self._set_aside(job, engine, outcome)
-            if job.failures >= FAILURES_MAX:
-                break
         raise self._refuse(job.reason)
 
     async def _decide(self, job: Job) -> tuple[Query, Decision]:
         """A decision with a winner, at once or after a hold; ApiError when there is none."""
-        query = job.query()
-        lane = _lane(query)
-        decision = None if self._hold.waits(lane) else self._decide_now(job, query)
-        if decision is not None and decision.winner is not None:
-            return query, decision
-        if job.refused:
-            # Their slots or loads may be free in a moment: they count again when this one is held.
-            job.refused = ()
+        while True:
             query = job.query()
             lane = _lane(query)
-        elif decision is not None and not may_pass(decision):
+            decision = None if self._hold.waits(lane) else self._decide_now(job, query)
+            if decision is not None and decision.winner is not None:
+                return query, decision
+            if not job.refused:
+                break
+            await self._pause(job)
+        if decision is not None and not may_pass(decision):
             self._record(job, query, decision)
             raise self._refuse(job.reason if job.failed else Reason.NO_ENGINE, decision)
         if self._hold.full:
@@ -155,6 +157,17 @@ class Dispatcher:
         last = held or self._state.choose(query, job.profile)
         self._record(job, query, last)
         raise self._refuse(_why_full(last) if may_pass(last) else job.reason, last)
+
+    async def _pause(self, job: Job) -> None:
+        """Agents had no idle slot: let a moment pass, then their engines count again."""
+        job.refused = ()
+        if self._hold.full or job.hold_left_ms <= 0.0:
+            raise self._refuse(Reason.ALL_QUARANTINED)
+        pause_ms = min(job.pause_ms, job.hold_left_ms)
+        await self._hold.pause(self._clock.sleep_ms(pause_ms))
+        job.hold_left_ms -= pause_ms
+        job.pause_ms = min(2.0 * job.pause_ms, PAUSE_MS_MAX)
+        self._metrics.held(pause_ms)
 
     def _decide_now(self, job: Job, query: Query) -> Decision:
         began_ms = self._clock.now_ms()
@@ -175,14 +188,20 @@ class Dispatcher:
                 return True
             job.reason = Reason.NO_ENGINE
             job.failed += (engine,)
+            job.setbacks += 1
             return False
         if result.outcome is not EnsureOutcome.REFUSED:
             return True
         job.reason = result.reason or Reason.ENGINE_REFUSED
         if job.reason in PASSING:
+            registered = self._state.has_registered(engine, spec.engine_name)
+            if registered and not self._state.quarantines(job.profile):
+                # A baseline knows nothing of slots: the request waits for one in the engine.
+                return True
             job.refused += (engine,)
         else:
             job.failed += (engine,)
+            job.setbacks += 1
         return False
 
     async def _forward(self, job: Job, engine: EngineId, booking: int) -> Try:
@@ -217,6 +236,7 @@ class Dispatcher:
 
     def _set_aside(self, job: Job, engine: EngineId, outcome: Try) -> None:
         """After a try that the client saw nothing of: which engines the next one may use."""
+        job.setbacks += 1
         if outcome.verdict is Verdict.FORGOTTEN and engine not in job.forgotten:
             job.forgotten += (engine,)
             if job.target.spec is not None:

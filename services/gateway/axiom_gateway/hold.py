@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 
 from axiom_common.model.decision import Decision
 from axiom_common.model.reason import Reason
@@ -64,6 +64,14 @@ class HoldQueue:
             raise
         finally:
             self._leave(lane, ticket)
+
+    async def pause(self, moment: Awaitable[None]) -> None:
+        """Wait for `moment` as one of those that are held."""
+        self.count += 1
+        try:
+            await moment
+        finally:
+            self.count -= 1
 
     def changed(self) -> None:
         """Something changed: decide again soon."""

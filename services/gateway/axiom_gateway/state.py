@@ -32,6 +32,7 @@ class GatewayState:
 
     def __init__(self, clock: Clock, profiles: Mapping[str, Profile]) -> None:
         self._clock = clock
+        self._profiles = profiles
         self._fleet = Fleet(profiles)
         self._engines: dict[EngineId, EngineFacts] = {}
         self._nodes: dict[NodeId, set[EngineId]] = {}
@@ -64,6 +65,10 @@ class GatewayState:
         """Whether the engine answers to the adapter's name, as far as is known."""
         state = self.engine(engine)
         return state is not None and adapter in state.registered
+
+    def quarantines(self, profile: str) -> bool:
+        """Whether the profile keeps requests from engines without an idle slot."""
+        return self._profiles[profile].quarantine
 
     def sent(self, engine: EngineId) -> None:
         """A request goes to the engine."""
