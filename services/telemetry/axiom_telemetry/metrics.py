@@ -40,15 +40,19 @@ class TelemetryMetrics:
             "Nodes that fell silent and were forgotten",
             registry=self.registry,
         )
-        self.nodes = self._gauge("axiom_telemetry_nodes_count", "Nodes that are heard")
-        self.engines = self._gauge("axiom_telemetry_engines_count", "Engines on them")
-        self.pending = self._gauge(
-            "axiom_telemetry_pending_writes_count", "Nodes whose newest state is not written yet"
+        self.nodes = Gauge(
+            "axiom_telemetry_nodes_count", "Nodes that are heard", registry=self.registry
         )
-        self.dropped = self._gauge(
+        self.engines = Gauge(
+            "axiom_telemetry_engines_count", "Engines on them", registry=self.registry
+        )
+        self.pending = Gauge(
+            "axiom_telemetry_pending_writes_count",
+            "Nodes whose newest state is not written yet",
+            registry=self.registry,
+        )
+        self.dropped = Gauge(
             "axiom_telemetry_dropped_messages_count",
             "Messages lost since the start because this process was too slow",
+            registry=self.registry,
         )
-
-    def _gauge(self, name: str, help_text: str) -> Gauge:
-        return Gauge(name, help_text, registry=self.registry)
