@@ -20,6 +20,19 @@ from axiom_sim.engine.profiles import PROFILES
 from axiom_sim.engine.server import EngineServer
 
 _DEFAULTS = EngineConfig()
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "port": (0, 65_535),
+    "max_loras": (0, 4096),
+    "max_cpu_loras": (0, 65_536),
+    "max_lora_rank": (1, 1024),
+    "max_num_seqs": (1, 4096),
+    "max_model_len": (1, 10_000_000),
+    "max_num_queued_reqs": (1, 65_536),
+    "block_size": (1, 1024),
+    "time_scale": (0.001, 1000),
+    "adapter_rank": (1, 1024),
+    "answer_tokens_max": (1, 65_536),
+}
 _DRAIN_S = 1.0
 """Streams are cut at once; this bounds the wait for a client that does not read."""
 
@@ -60,12 +73,12 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
     given = {f.name: getattr(arguments, f.name) for f in fields(EngineConfig)}
     given["profile"] = PROFILES[arguments.profile]
     config = EngineConfig(**given)
-    positive = ("max_model_len", "block_size", "time_scale", "adapter_rank", "answer_tokens_max")
-    for name in positive:
-        if given[name] <= 0:
-            raise SettingsError(f"{name}: must be above 0, got {given[name]}")
-    if config.max_cpu_loras < config.max_loras or config.max_loras < 0:
-        raise SettingsError("max_cpu_loras: must be at least max_loras, and that at least 0")
+    for name, (low, high) in _BOUNDS.items():
+        value = getattr(arguments, name)
+        if value is not None and not low <= value <= high:
+            raise SettingsError(f"{name}: must lie in {low}..{high}, got {value}")
+    if config.max_cpu_loras < config.max_loras:
+        raise SettingsError("max_cpu_loras: must be at least max_loras")
     if config.max_model_len > config.profile.kv_tokens:
         raise SettingsError(f"max_model_len: must be at most {config.profile.kv_tokens}")
     return config
