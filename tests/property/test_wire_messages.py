@@ -32,14 +32,22 @@ from axiom_common.model.engine import (
     PlanStatus,
     Role,
 )
-from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.ids import (
+    NAME_MAX,
+    NAME_PATTERN,
+    EngineAdapter,
+    EngineId,
+    GatewayId,
+    NodeId,
+    RegionId,
+)
 from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import PRIORITY_BANDS, Tenant
 from axiom_common.wire import bounds, desired, keys, schemas
 
 TOKENS = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True)
-NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,20}", fullmatch=True)
+NAMES = st.from_regex(NAME_PATTERN, fullmatch=True).filter(lambda name: len(name) <= NAME_MAX)
 MS = st.floats(0, 1e9)
 COUNT = st.integers(0, 1 << 62)
 NODE = NodeId("n1")

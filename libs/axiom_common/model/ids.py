@@ -23,7 +23,9 @@ BASE = EngineAdapter("")
 """Stands where an adapter could stand, for traffic of the base model itself."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
+NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9_:-][A-Za-z0-9._:-]*)*"
+NAME_MAX = 128
+_NAME = re.compile(NAME_PATTERN)
 
 
 def token(text: str, *, path: str) -> str:
@@ -34,9 +36,17 @@ def token(text: str, *, path: str) -> str:
 
 
 def public_name(text: str, *, path: str) -> str:
-    """Check the name of an adapter or base model (no comma, space or `~`: engines list names)."""
-    if not _NAME.fullmatch(text):
-        raise InvalidInputError(f"{path} must match {_NAME.pattern}, got {text[:80]!r}", path=path)
+    """Check the name of an adapter or base model.
+
+    No comma, space or `~`, because engines list names; and no part between slashes that is empty or
+    starts with a dot, because names stand in the paths of URLs.
+    """
+    if len(text) > NAME_MAX or not _NAME.fullmatch(text):
+        raise InvalidInputError(
+            f"{path} must match {_NAME.pattern} and have at most {NAME_MAX} characters, "
+            f"got {text[:80]!r}",
+            path=path,
+        )
     return text
 
 

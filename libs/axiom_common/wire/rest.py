@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from axiom_common.errors import InvalidInputError
 from axiom_common.model.adapter import REVISION_MAX, SIZE_BYTES_MAX, AdapterSpec, BaseModelSpec
 from axiom_common.model.engine import EngineState, NodeState, PlanStatus
+from axiom_common.model.ids import NAME_MAX, NAME_PATTERN
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 BODY_BYTES_MAX = 1 << 20
 PAGE_MAX = 1000
 
-PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}$")]
+PublicName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=NAME_MAX)]
 Revision = Annotated[int, Field(ge=1, le=REVISION_MAX, json_schema_extra={"readOnly": True})]
 
 
