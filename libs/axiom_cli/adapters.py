@@ -1,0 +1,284 @@
+"""`axiom adapters apply FILE`: declare base models and adapters from one YAML file.
+
+    base_models:
+      - name: llama-3-8b
+    adapters:
+      - {name: acme/sql, base_model: llama-3-8b, path: /adapters/sql, rank: 16}
+
+The fields are those of the admin API, to which the declarations are put one by one; what stands
+already stays unchanged. Nothing is withdrawn because the file does not name it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import aiohttp
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from axiom_cli.admin import ADAPTERS_PATH, MODELS_PATH
+from axiom_common.errors import InvalidInputError
+from axiom_common.wire import headers, rest
+
+FILE_BYTES_MAX = 16 << 20
+NODES_MAX = 1_000_000
+"""Values in one file, aliases counted as often as they stand for something."""
+DEPTH_MAX = 8
+ERRORS_SHOWN_MAX = 10
+PUTS_AT_ONCE = 8
+TRIES_MAX = 4
+RETRY_AFTER_S_MAX = 5.0
+TIMEOUT_S = 10.0
+
+_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Path = tuple[str | int, ...]
+
+
+class _DeclaredModel(rest.BaseModelPut):
+    name: rest.PublicName
+
+
+class _DeclaredAdapter(rest.AdapterPut):
+    name: rest.PublicName
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base_models: list[_DeclaredModel] = []
+    adapters: list[_DeclaredAdapter] = []
+
+
+class Kind(StrEnum):
+    """What a declaration declares."""
+
+    BASE_MODEL = "base-model"
+    ADAPTER = "adapter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """One declaration; `line` is where it begins in the file, from 1."""
+
+    kind: Kind
+    name: str
+    body: rest.BaseModelPut | rest.AdapterPut
+    line: int
+
+    @property
+    def path(self) -> str:
+        """Where the admin API takes it."""
+        return f"{MODELS_PATH if self.kind is Kind.BASE_MODEL else ADAPTERS_PATH}/{self.name}"
+
+
+class Result(StrEnum):
+    """What became of a declaration."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """One declaration's result; `revision` of an adapter, `detail` where it failed."""
+
+    put: Put
+    result: Result
+    revision: int | None = None
+    detail: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is not declared now as the file says."""
+        return self.result in (Result.REFUSED, Result.UNAVAILABLE)
+
+
+def parse_declarations(text: str) -> list[Put]:
+    """What a file declares, base models first; InvalidInputError names line and field otherwise.
+
+    Its message has one line for each of the first `ERRORS_SHOWN_MAX` errors.
+    """
+    if len(text) > FILE_BYTES_MAX:
+        raise InvalidInputError(f"the file is above {FILE_BYTES_MAX} characters")
+    reading = _Reading()
+    content = reading.read(text)
+    if content is None:
+        content = {}
+    try:
+        file = _File.model_validate(content)
+    except ValidationError as error:
+        raise _invalid(error, reading.lines) from error
+    models = [
+        Put(kind=Kind.BASE_MODEL, name=m.name, body=m, line=reading.line(("base_models", index)))
+        for index, m in enumerate(file.base_models)
+    ]
+    adapters = [
+        Put(kind=Kind.ADAPTER, name=a.name, body=a, line=reading.line(("adapters", index)))
+        for index, a in enumerate(file.adapters)
+    ]
+    _refuse_twice([*models, *adapters])
+    return [*models, *adapters]
+
+
+async def apply_declarations(url: str, puts: list[Put]) -> list[Applied]:
+    """Put all to the gateway at `url`, in the order given; base models before adapters.
+
+    An item that is refused does not stop the others. Once the gateway gives no answer, what was not
+    put yet is `unavailable` as well.
+    """
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+    results: list[Applied] = []
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        applier = _Applier(session, url.rstrip("/"))
+        for kind in Kind:
+            results += await applier.apply([put for put in puts if put.kind is kind])
+    return results
+
+
+class _Applier:
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+        self._away = ""
+
+    async def apply(self, puts: list[Put]) -> list[Applied]:
+        results: dict[int, Applied] = {}
+        waiting = iter(list(enumerate(puts)))
+
+        async def work(items: Iterator[tuple[int, Put]]) -> None:
+            for index, put in items:
+                results[index] = await self._apply(put)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(min(PUTS_AT_ONCE, len(puts))):
+                group.create_task(work(waiting), name=f"apply {number}")
+        return [results[index] for index in range(len(puts))]
+
+    async def _apply(self, put: Put) -> Applied:
+        detail = self._away
+        for _ in range(0 if detail else TRIES_MAX):
+            try:
+                async with self._session.put(
+                    self._url + put.path, data=put.body.model_dump_json(exclude_none=True)
+                ) as response:
+                    body = await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                self._away = f"no gateway answers at {self._url}: {error or type(error).__name__}"
+                return Applied(put=put, result=Result.UNAVAILABLE, detail=self._away)
+            if response.status != 503:
+                return _result(put, response, body)
+            detail = _detail(response.status, body)
+            await asyncio.sleep(_retry_after_s(response))
+        return Applied(put=put, result=Result.UNAVAILABLE, detail=detail)
+
+
+def _result(put: Put, response: aiohttp.ClientResponse, body: bytes) -> Applied:
+    if response.status not in (200, 201):
+        return Applied(put=put, result=Result.REFUSED, detail=_detail(response.status, body))
+    try:
+        result = Result(response.headers.get(headers.OUTCOME, ""))
+        adapter = put.kind is Kind.ADAPTER
+        revision = rest.Adapter.model_validate_json(body).revision if adapter else None
+    except ValueError:
+        detail = "what answers there is no Axiom gateway"
+        return Applied(put=put, result=Result.REFUSED, detail=detail)
+    return Applied(put=put, result=result, revision=revision)
+
+
+def _detail(status: int, body: bytes) -> str:
+    try:
+        return rest.Problem.model_validate_json(body).detail
+    except ValidationError:
+        return f"HTTP {status}"
+
+
+def _retry_after_s(response: aiohttp.ClientResponse) -> float:
+    told = response.headers.get(headers.RETRY_AFTER, "")
+    return min(float(told) if told.isdecimal() else 1.0, RETRY_AFTER_S_MAX)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A YAML document as plain values, and the line of each."""
+
+    lines: dict[_Path, int] = field(default_factory=dict)
+    _nodes: int = 0
+
+    def read(self, text: str) -> Any:
+        try:
+            loader = _LOADER(text)
+            try:
+                root = loader.get_single_node()
+                return None if root is None else self._value(loader, root, ())
+            finally:
+                loader.dispose()
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            where = f"line {mark.line + 1}: " if mark else ""
+            raise InvalidInputError(f"{where}{error.problem or error.context}") from error
+        except yaml.YAMLError as error:
+            raise InvalidInputError(" ".join(str(error).split())) from error
+
+    def line(self, path: _Path) -> int:
+        """The line of a value, or of the nearest one around it."""
+        while path not in self.lines and path:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+    def _value(self, loader: Any, node: yaml.Node, path: _Path) -> Any:
+        line = node.start_mark.line + 1
+        self.lines[path] = line
+        self._nodes += 1
+        if self._nodes > NODES_MAX or len(path) > DEPTH_MAX:
+            raise InvalidInputError(f"line {line}: too many values, or too deep")
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(loader, item, (*path, i)) for i, item in enumerate(node.value)]
+        if not isinstance(node, yaml.MappingNode):
+            try:
+                return loader.construct_object(node)
+            except ValueError as error:
+                raise InvalidInputError(f"line {line}: {error}") from error
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            if key in found:
+                line = key_node.start_mark.line + 1
+                raise InvalidInputError(f"line {line}: {key!r} is there twice", path=key)
+            found[key] = self._value(loader, value_node, (*path, key))
+        return found
+
+
+def _invalid(error: ValidationError, lines: dict[_Path, int]) -> InvalidInputError:
+    reading = _Reading(lines=lines)
+    errors = error.errors(include_url=False)
+    shown = [
+        f"line {reading.line(found['loc'])}: {_dotted(found['loc'])}: {found['msg']}"
+        for found in errors[:ERRORS_SHOWN_MAX]
+    ]
+    if len(errors) > len(shown):
+        shown.append(f"and {len(errors) - len(shown)} more")
+    return InvalidInputError("\n".join(shown), path=_dotted(errors[0]["loc"]))
+
+
+def _dotted(path: _Path) -> str:
+    return ".".join(str(part) for part in path) or "file"
+
+
+def _refuse_twice(puts: list[Put]) -> None:
+    """A name stands for one thing: clients ask for base models and adapters alike."""
+    first: dict[str, Put] = {}
+    for put in puts:
+        before = first.setdefault(put.name, put)
+        if before is not put:
+            raise InvalidInputError(
+                f"line {put.line}: {put.name!r} is declared on line {before.line} already",
+                path="name",
+            )
