@@ -41,12 +41,12 @@ async def test_declared_adapters_get_one_home_each_and_agents_acknowledge() -> N
         homes = await region.homes()
         assert sorted(homes) == names
         assert set(Counter(homes.values()).values()) == {2}
-        assert metric(app, "plans_unacknowledged") == 2
+        assert metric(app, "plans_unacknowledged_count") == 2
         plans = await region.plans()
         for agent in agents:
             agent.acknowledge(plans[agent.state.node])
         await region.run(1_000)
-        assert metric(app, "plans_unacknowledged") == 0
+        assert metric(app, "plans_unacknowledged_count") == 0
         assert app.readiness().facts["leads"]
 
 
@@ -100,6 +100,7 @@ async def test_of_two_schedulers_exactly_one_writes() -> None:
         await region.run(10_000)
         assert sorted(metric(app, "plans_written_total") for app in apps) == [0, 1]
         assert [app.readiness().facts["leads"] for app in apps].count(True) == 1
+        assert sum(metric(app, "leaders_count") for app in apps) == 1
 
 
 async def test_when_the_leader_dies_the_other_takes_over_with_a_higher_fence() -> None:
@@ -300,7 +301,7 @@ async def test_why_adapters_have_no_home_and_agents_refuse_is_told() -> None:
         await region.desired.put_adapter(adapter("wide", rank=128))
         app = await region.scheduler("s")
         await region.run(SETTLED_MS)
-        assert metric(app, "adapters_unplaced", reason="rank-too-large") == 1
+        assert metric(app, "adapters_unplaced_count", reason="rank-too-large") == 1
         assert app.readiness().facts["unplaced"] == 1
         plan = (await region.plans())["n1"]
         agent.state = replace(
@@ -313,5 +314,5 @@ async def test_why_adapters_have_no_home_and_agents_refuse_is_told() -> None:
             ),
         )
         await region.run(1_000)
-        assert metric(app, "plans_refused", reason="lower-fence") == 1
-        assert metric(app, "plans_unacknowledged") == 1
+        assert metric(app, "plans_refused_count", reason="lower-fence") == 1
+        assert metric(app, "plans_unacknowledged_count") == 1

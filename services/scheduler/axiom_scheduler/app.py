@@ -159,7 +159,7 @@ class SchedulerApp:
             unacknowledged = self._state.unacknowledged(self._applier.plans) if self._term else {}
             self.metrics.unacknowledged.set(len(unacknowledged))
             self.metrics.refused(reason for reason in unacknowledged.values() if reason)
-            self.metrics.fence.set(self._leadership.fence or 0)
+            self.metrics.leaders.set(self._leadership.fence is not None)
             self.metrics.nodes.set(self._state.nodes)
             self.metrics.adapters.set(len(self._desired.adapters))
 

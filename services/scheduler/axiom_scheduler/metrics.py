@@ -16,29 +16,59 @@ class SchedulerMetrics:
     """One registry a scheduler."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.fence = self._gauge("fence", "Fence of the term that this process leads, 0: none.")
-        self.nodes = self._gauge("nodes", "Nodes known.")
-        self.adapters = self._gauge("adapters", "Adapters declared.")
-        self._unplaced = self._gauge("adapters_unplaced", "Adapters without a home.", "reason")
-        self.unacknowledged = self._gauge(
-            "plans_unacknowledged", "Nodes that do not carry out their plan yet."
+        self.registry = registry = CollectorRegistry()
+        self.leaders = Gauge(
+            "axiom_scheduler_leaders_count",
+            "1 while this process leads, else 0; a region's sum should be 1",
+            registry=registry,
         )
-        self._refused = self._gauge("plans_refused", "Nodes that refuse their plan.", "reason")
-        self.plans_written = self._counter("plans_written", "Plans written or deleted.")
-        self._outcomes = self._counter("reconciles", "Placements, by how they ended.", "outcome")
-        self.dropped = self._counter("messages_dropped", "Messages that do not parse.", "source")
-        self.reconcile = Histogram(
-            "axiom_scheduler_reconcile_seconds",
-            "Time of one placement with its writes.",
+        self.nodes = Gauge("axiom_scheduler_nodes_count", "Nodes known", registry=registry)
+        self.adapters = Gauge(
+            "axiom_scheduler_adapters_count", "Adapters declared", registry=registry
+        )
+        self._unplaced = Gauge(
+            "axiom_scheduler_adapters_unplaced_count",
+            "Adapters without a home",
+            ("reason",),
+            registry=registry,
+        )
+        self.unacknowledged = Gauge(
+            "axiom_scheduler_plans_unacknowledged_count",
+            "Nodes that do not carry out their plan yet",
+            registry=registry,
+        )
+        self._refused = Gauge(
+            "axiom_scheduler_plans_refused_count",
+            "Nodes that refuse their plan",
+            ("reason",),
+            registry=registry,
+        )
+        self.plans_written = Counter(
+            "axiom_scheduler_plans_written_total", "Plans written", registry=registry
+        )
+        self.dropped = Counter(
+            "axiom_scheduler_messages_dropped_total",
+            "Messages and records that do not parse",
+            ("source",),
+            registry=registry,
+        )
+        self._reconciles = Counter(
+            "axiom_scheduler_reconciles_total",
+            "Placements, by how they ended",
+            ("outcome",),
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "axiom_scheduler_reconcile_duration_seconds",
+            "Time of one placement with its writes",
             buckets=_SECONDS,
-            registry=self.registry,
+            registry=registry,
         )
 
     def reconciled(self, outcome: str, duration_ms: float) -> None:
         """A placement ended with `outcome` (of `Applied`, or `unavailable`)."""
-        self._outcomes.labels(outcome).inc()
-        self.reconcile.observe(duration_ms / 1e3)
+        self._reconciles.labels(outcome).inc()
+        self._duration.observe(duration_ms / 1e3)
 
     def unplaced(self, reasons: Iterable[Reason]) -> None:
         """Why adapters have no home, one reason an adapter."""
@@ -47,12 +77,6 @@ class SchedulerMetrics:
     def refused(self, reasons: Iterable[Reason]) -> None:
         """Why agents refuse their plan, one reason a node."""
         _tell(self._refused, reasons)
-
-    def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
-        return Gauge(f"axiom_scheduler_{name}", about, labels, registry=self.registry)
-
-    def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(f"axiom_scheduler_{name}_total", about, labels, registry=self.registry)
 
 
 def _tell(gauge: Gauge, reasons: Iterable[Reason]) -> None:
