@@ -156,11 +156,13 @@ async def test_without_the_registry_nobody_leads_and_the_last_plan_stands() -> N
         region.registry.disconnect()
         await region.run(5_000)
         assert not app.readiness().facts["leads"]
+        assert "registry-away" in app.readiness().degraded
         region.registry.reconnect()
         assert await region.plans() == before
         await declare(region, "b")
         await region.run(TAKEN_OVER_MS)
         assert sorted(await region.homes()) == ["a", "b"]
+        assert app.readiness().degraded == ()
 
 
 async def test_a_dead_node_loses_its_adapters_then_its_plan_and_no_other_adapter_moves() -> None:

@@ -27,7 +27,7 @@ from axiom_scheduler.state import SchedulerState
 
 CACHE_RETRY_MS = 500.0
 REST_FACTOR = 9
-"""After a placement the scheduler rests this many times as long: at most a tenth of a core."""
+"""A placement is followed by a rest this many times as long: it takes a tenth of a core at most."""
 
 
 class SchedulerApp:
@@ -61,7 +61,6 @@ class SchedulerApp:
         self._handlers = Handlers(self._state, clock, self.metrics, self._log, self._changed)
         self._dirty = asyncio.Event()
         self._cache_away = False
-        self._registry_away = False
         self._term: int | None = None
         self._unplaced = 0
         self._rest_ms = 0.0
@@ -106,7 +105,7 @@ class SchedulerApp:
         """Ready once it knows what is declared; a follower is as ready as a leader."""
         degraded = {
             "nats-away": not self._bus.connected,
-            "registry-away": self._registry_away,
+            "registry-away": self._leadership.away,
             "redis-away": self._cache_away,
             "liveness-frozen": self._state.frozen,
         }
@@ -170,10 +169,8 @@ class SchedulerApp:
             self._dirty.clear()
             started_ms = self._clock.now_ms()
             outcome = await self._reconcile()
-            duration_ms = self._clock.now_ms() - started_ms
-            self._rest_ms = REST_FACTOR * duration_ms
             if outcome is not None:
-                self.metrics.reconciled(outcome, duration_ms)
+                self.metrics.reconciled(outcome, self._clock.now_ms() - started_ms)
 
     async def _reconcile(self) -> str | None:
         """Plan and write, if this process leads and knows enough; how it ended."""
@@ -184,12 +181,10 @@ class SchedulerApp:
         try:
             outcome = await self._plan(fence)
         except UnavailableError as error:
-            self._registry_away = True
             self._log.warning("registry away", once_a_minute="registry", cause=str(error))
             # A new term begins with reading what stands: what was written is unknown.
             self._term = None
             return "unavailable"
-        self._registry_away = False
         if outcome is Applied.FENCED:
             self._log.warning("another leader is at work", once_a_minute="fenced", fence=fence)
             await self._leadership.resign()
@@ -210,6 +205,7 @@ class SchedulerApp:
             fence=fence,
             gone=self._state.gone(plans, now_ms),
         )
+        self._rest_ms = REST_FACTOR * (self._clock.now_ms() - now_ms)
         self._unplaced = len(proposal.unplaced)
         self.metrics.unplaced(proposal.unplaced.values())
         written = self._applier.written

@@ -35,6 +35,8 @@ class Leadership:
         self._on_change = on_change
         self._state = lease.LeaseState(holder=holder, times=times)
         self._told = 0
+        self.away = False
+        """Whether the registry gave no answer to the last attempt."""
 
     @property
     def holder(self) -> str:
@@ -70,21 +72,30 @@ class Leadership:
             self._log.info("lease not given back", cause=str(error))
 
     async def _try(self, attempt: lease.Acquire | lease.Renew) -> None:
+        sent_ms = self._clock.now_ms()
         try:
-            if isinstance(attempt, lease.Acquire) and (found := await self._read()):
-                self._state = lease.refused(self._state, found=found, now_ms=self._clock.now_ms())
-                return
-            sent_ms = self._clock.now_ms()
-            try:
-                revision = await self._write(attempt)
-            except ConflictError:
-                found = await self._read()
-                self._state = lease.refused(self._state, found=found, now_ms=self._clock.now_ms())
-            else:
-                self._state = lease.written(self._state, sent_ms=sent_ms, revision=revision)
+            revision, found = await self._ask(attempt)
         except UnavailableError as error:
+            self.away = True
             self._state = lease.failed(self._state, self._clock.now_ms())
             self._log.warning("lease out of reach", once_a_minute="lease", cause=str(error))
+            return
+        self.away = False
+        if revision is None:
+            self._state = lease.refused(self._state, found=found, now_ms=self._clock.now_ms())
+        else:
+            self._state = lease.written(self._state, sent_ms=sent_ms, revision=revision)
+
+    async def _ask(
+        self, attempt: lease.Acquire | lease.Renew
+    ) -> tuple[int | None, lease.Found | None]:
+        """The revision that was written, or None and the record that stands instead."""
+        if isinstance(attempt, lease.Acquire) and (found := await self._read()):
+            return None, found
+        try:
+            return await self._write(attempt), None
+        except ConflictError:
+            return None, await self._read()
 
     async def _write(self, attempt: lease.Acquire | lease.Renew) -> int:
         ttl_ms = self._state.times.ttl_ms
