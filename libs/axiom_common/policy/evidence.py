@@ -21,6 +21,9 @@ class RuleLimits:
     thermal_critical_c: float = 90.0
 
 
+DEFAULT_LIMITS = RuleLimits()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What must outlive one report of an engine."""

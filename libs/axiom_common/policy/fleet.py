@@ -18,7 +18,7 @@ from axiom_common.policy import kernel
 from axiom_common.policy.columns import EngineRow, Profile
 from axiom_common.policy.holder_index import HolderIndex
 from axiom_common.policy.load_times import assumed_size_bytes
-from axiom_common.policy.occupancy import holding, slot
+from axiom_common.policy.occupancy import holding, occupancy
 from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.policy.row_writer import vacate, write_in_flight, write_rules
 from axiom_common.policy.scorers.adapter_affinity import Held
@@ -46,13 +46,15 @@ _LOAD_KIND = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Member:
-    """An engine with a row: where it stands, what the rules wrote, what it holds by name."""
+    """An engine with a row: where it stands, what the rules wrote, what it holds by name, and
+    which of that booked loads are about to evict."""
 
     at: int
     row: EngineRow
     residents: Mapping[EngineAdapter, Residency]
+    evicted: frozenset[EngineAdapter] = frozenset()
 
 
 class Fleet:
@@ -245,13 +247,21 @@ class Fleet:
         member = self._members[engine]
         books = self._bookings.on(engine)
         peers = self._peers.get(engine, {})
+        slots = occupancy(
+            member.row.hbm_slots, member.residents, {**peers, **books.adapters}.keys()
+        )
+        if slots.evicted != member.evicted:
+            changed = slots.evicted ^ member.evicted
+            member.evicted = slots.evicted
+            for adapter in changed:
+                self._index(member, adapter)
         write_in_flight(
             self._columns,
             member.at,
             in_flight=books.requests + sum(peers.values()),
             queued_tokens=books.tokens,
             loads_done_at_ms=books.loads_done_at_ms,
-            slot=slot(member.row.hbm_slots, member.residents, {**peers, **books.adapters}.keys()),
+            slot=slots.slot,
         )
 
     def _index(self, member: _Member, adapter: EngineAdapter) -> None:
@@ -263,6 +273,7 @@ class Fleet:
             member.residents.get(adapter),
             self._bookings.on(engine).adapters.get(adapter),
             at_peers=adapter in self._peers.get(engine, {}),
+            evicted=adapter in member.evicted,
         )
         self._holders.set(adapter, member.at, held)
 

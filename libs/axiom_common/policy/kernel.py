@@ -3,12 +3,13 @@
 A compiled kernel must make the same choice bit for bit. So: f64 throughout, terms added in the
 order of `Term`, no fused multiply-add, costs rounded to 1 us before they are compared.
 
-    hard filters -> probe of unheard engines -> soft filter (stale) -> spread and tiers -> picker
+    hard filters -> soft filter (no news) -> probes -> rings: holders, first tier, all -> picker
 
-An adapter's requests stay with the engines that hold it (bounded spread), then with the first tier,
-engines that need no eviction (affinity above 0). The second tier, affinity exactly 0.0, is the last
-resort. Each ring opens when there is nobody within it, or when a load further out is worth it: the
-best wait within exceeds that load, and waiting has cost this adapter as much already (ski rental).
+One request in PROBE_ONE_IN goes to an engine that was never heard from, if there is one. All others
+stay with the engines that hold their adapter (bounded spread), then with the first tier, engines
+that need no eviction (affinity above 0); the second tier, affinity exactly 0.0, is the last resort.
+A ring opens when there is nobody within it, or when a load further out is worth it: the best wait
+within exceeds that load, and waiting has cost this adapter as much already (ski rental).
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def _last_first(filters: dict[Reason, ProspectFilter]) -> list[tuple[int, Prospe
 
 _REQUEST, _ADAPTER, _LOAD = map(_last_first, (REQUEST_FILTERS, ADAPTER_FILTERS, LOAD_FILTERS))
 _QUARANTINED = REASON_CODE[Reason.QUARANTINED]
+_STALE = REASON_CODE[Reason.STALE_TELEMETRY]
 _SCORER_NAMES = tuple(SCORERS[term] for term in Term)
 
 
@@ -146,7 +148,21 @@ def refuse(prospect: Prospect) -> Codes:
     for code, refuses in _REQUEST:
         np.putmask(refusals, refuses(prospect), code)
     np.putmask(refusals, view.base_model == VACANT, VACANT_CODE)
+    if not _probes(ask):
+        _set_aside(refusals, view.unheard)
+    _set_aside(refusals, view.stale)
     return refusals
+
+
+def _probes(ask: Ask) -> bool:
+    return ask.request_hash % PROBE_ONE_IN == 0
+
+
+def _set_aside(refusals: Codes, without_news: Bools) -> None:
+    """The soft filter: refuse candidates without fresh news while others remain."""
+    candidates = refusals == 0
+    if (candidates & ~without_news).any():
+        np.putmask(refusals, candidates & without_news, _STALE)
 
 
 def scores(prospect: Prospect, rows: Rows) -> dict[str, Floats]:
@@ -164,24 +180,17 @@ def scores(prospect: Prospect, rows: Rows) -> dict[str, Floats]:
 
 
 def _contenders(prospect: Prospect, tier: Codes) -> Bools:
-    """The candidates that the picker may take, after the soft rules and the tiers."""
-    view, ask = prospect.view, prospect.ask
+    """The candidates that the picker may take: probes first, then the rings."""
     left = tier > 0
-    unheard = left & view.unheard
-    probes = ask.request_hash % PROBE_ONE_IN == 0
-    left = _unless_empty(unheard if probes else left & ~view.unheard, left)
-    left = _unless_empty(left & ~view.stale, left)
-    if not ask.profile.quarantine:
+    if _probes(prospect.ask) and (left & prospect.view.unheard).any():
+        return left & prospect.view.unheard
+    if not prospect.ask.profile.quarantine:
         return left
     home = left & (prospect.held >= Held.LOADING)
     if not _load_is_worth_it(prospect, home, left & ~home):
         return home
     first = left & (tier == 1)
     return left if _load_is_worth_it(prospect, first, left & ~first) else first
-
-
-def _unless_empty(preferred: Bools, otherwise: Bools) -> Bools:
-    return preferred if preferred.any() else otherwise
 
 
 def _load_is_worth_it(prospect: Prospect, near: Bools, far: Bools) -> bool:

@@ -46,39 +46,53 @@ class Holding:
     ready_at_ms: float = float("-inf")
 
 
-def slot(
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """What a load of one more adapter would get (a `Slot`), and which tenants are to be evicted
+    by the loads that are booked already."""
+
+    slot: int
+    evicted: frozenset[EngineAdapter] = frozenset()
+
+
+def occupancy(
     hbm_slots: int,
     residents: Mapping[EngineAdapter, Residency],
     in_flight: Collection[EngineAdapter],
-) -> int:
-    """What a load of another adapter would get, a `Slot`.
+) -> Occupancy:
+    """Who has the slots of an engine. `residents` stand in its LRU order, oldest first.
 
     `in_flight` are the adapters that gateways have requests of there. A tenant is busy when they or
-    the engine say so.
+    the engine say so. Claims take free slots first, then those of the idle tenants, oldest first:
+    an adapter that is about to lose its slot is not resident for the next request.
     """
     tenants = [r for r in residents.values() if r.state in _TENANTS]
-    claims = sum(
-        adapter != BASE and (adapter not in residents or residents[adapter].state not in _TENANTS)
-        for adapter in in_flight
-    )
-    free = hbm_slots - len(tenants) - claims
+    idle = [
+        r.adapter
+        for r in tenants
+        if r.state is AdapterState.RESIDENT and not r.in_flight and r.adapter not in in_flight
+    ]
+    has_slot = {r.adapter for r in tenants}
+    claims = sum(adapter != BASE and adapter not in has_slot for adapter in in_flight)
+    free = max(0, hbm_slots - len(tenants)) - claims
     if free > 0:
-        return Slot.FREE
-    idle = sum(
-        r.state in _VICTIMS and not r.in_flight and r.adapter not in in_flight for r in tenants
-    )
-    return Slot.IDLE_VICTIM if free + idle > 0 else Slot.BUSY
+        return Occupancy(Slot.FREE)
+    evicted = frozenset(idle[:-free] if free else ())
+    return Occupancy(Slot.IDLE_VICTIM if len(idle) > len(evicted) else Slot.BUSY, evicted)
 
 
 def holding(
-    reported: Residency | None, booked: AdapterBooks | None, *, at_peers: bool
+    reported: Residency | None, booked: AdapterBooks | None, *, at_peers: bool, evicted: bool
 ) -> Holding | None:
     """How the engine holds an adapter, by its report and by what is in flight; None: not at all.
 
     `booked` are this gateway's requests there; `at_peers`: other gateways have some. Either way the
     adapter's load is under way or done. A peer's load counts as done: its rest is not known, and
-    the peer's first requests bear it.
+    the peer's first requests bear it. `evicted`: a booked load takes its slot, and only the host
+    copy is left.
     """
+    if evicted:
+        return Holding(Held.HOST)
     held = HELD_BY_STATE.get(reported.state, Held.NOT) if reported is not None else Held.NOT
     if held == Held.RESIDENT:
         return Holding(held)

@@ -15,7 +15,7 @@ from axiom_common.model.reason import Reason
 from axiom_common.policy.batching import LOAD_FACTOR, load_slowdown, unloaded_tpot_ms
 from axiom_common.policy.cohort import Cohort
 from axiom_common.policy.columns import EngineRow, WaitColumn
-from axiom_common.policy.evidence import Evidence, Facts, RuleLimits
+from axiom_common.policy.evidence import DEFAULT_LIMITS, Evidence, Facts, RuleLimits
 from axiom_common.policy.filters.staleness import stale, unheard
 from axiom_common.policy.registry import ENGINE_FILTERS
 from axiom_common.policy.scorers.kv_headroom import HARD_LIMIT, kv_headroom, kv_slowdown
@@ -35,7 +35,7 @@ def engine_row(
     evidence: Evidence,
     cohort: Cohort,
     now_ms: float,
-    limits: RuleLimits = RuleLimits(),  # noqa: B008 - frozen
+    limits: RuleLimits = DEFAULT_LIMITS,
 ) -> EngineRow:
     """The row of one engine at `now_ms`. Pure; see `EngineRow` for units.
 

@@ -1,0 +1,234 @@
+"""Laws of decisions over random fleets, requests and histories."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.fleet_parts import adapter, engine, fleet, held, query, row
+
+from axiom_common.model.adapter import AdapterState, Residency
+from axiom_common.model.decision import Candidate, Query, Refused
+from axiom_common.model.ids import BASE, EngineAdapter
+from axiom_common.model.reason import Reason
+from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.fleet import Fleet
+
+ADAPTERS = [adapter(i) for i in range(5)]
+PROFILES = st.sampled_from(["axiom", "round-robin", "least-loaded"])
+BUSY_STATES = [AdapterState.RESIDENT, AdapterState.LOADING, AdapterState.DRAINING]
+
+
+@st.composite
+def residents(draw: st.DrawFn, slots: int) -> tuple[Residency, ...]:
+    names = draw(st.lists(st.sampled_from(ADAPTERS), unique=True, max_size=5))
+    hbm, host = names[:slots], names[slots:]
+    return (
+        *(held(name, AdapterState.HOST) for name in host),
+        *(
+            held(
+                name,
+                draw(st.sampled_from(BUSY_STATES)),
+                in_flight=draw(st.sampled_from([None, 0, 2])),
+                remaining_ms=draw(st.sampled_from([0.0, 25.0])),
+            )
+            for name in hbm
+        ),
+    )
+
+
+@st.composite
+def rows(draw: st.DrawFn, number: int) -> EngineRow:
+    slots = draw(st.integers(0, 3))
+    slowdowns = st.sampled_from([1.0, 1.25, 2.0])
+    return row(
+        number,
+        base_model=draw(st.sampled_from(["base", "base", "base", "other"])),
+        refusal=draw(st.sampled_from([None] * 5 + [Reason.NOT_READY, Reason.DRAINING])),
+        stale=draw(st.booleans()),
+        unheard=draw(st.sampled_from([False, False, False, True])),
+        max_lora_rank=draw(st.sampled_from([0, 8, 64])) if slots else 0,
+        hbm_slots=slots,
+        load_queue_ms=draw(st.sampled_from([0.0, 40.0])),
+        wait=WaitColumn(
+            base_ms=draw(st.sampled_from([0.0, 5.0, 120.0, 499.0, 501.0])),
+            per_request_ms=draw(st.sampled_from([0.0, 60.0])),
+            per_token_ms=0.1,
+            seats=draw(st.integers(1, 4)),
+            slowdown_per_request_ms=draw(st.sampled_from([0.0, 10.0])),
+        ),
+        kv_slowdown=draw(slowdowns),
+        latency_slowdown=draw(slowdowns),
+        residents=draw(residents(slots)),
+        failures=frozenset(draw(st.lists(st.sampled_from(ADAPTERS), max_size=1))),
+    )
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[EngineRow]:
+    return [draw(rows(n)) for n in range(draw(st.integers(1, 6)))]
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> Query:
+    name = draw(st.sampled_from([None, *ADAPTERS]))
+    return query(
+        name,
+        rank=draw(st.sampled_from([4, 16])) if name else 0,
+        prompt_tokens=draw(st.integers(0, 2000)),
+        affinity_hash=draw(st.integers(0, 2**64 - 1)),
+        request_hash=draw(st.integers(0, 2**64 - 1)),
+    )
+
+
+def loaded(made: Fleet, asked: list[Query], profile: str = "axiom") -> list[int]:
+    return [made.decide(one, profile, float(i)).booking for i, one in enumerate(asked)]
+
+
+@given(fleets(), st.lists(queries(), max_size=12), queries(), PROFILES)
+def test_the_winner_survived_every_filter(
+    found: list[EngineRow], before: list[Query], asked: Query, profile: str
+) -> None:
+    made = fleet(*found)
+    loaded(made, before)
+    by_engine = {one.engine: one for one in found}
+    seen = {one.engine: one for one in made.explain(asked, profile, 50.0)}
+    assert set(seen) == set(by_engine)
+    decision = made.decide(asked, profile, 50.0)
+    refused = [one for one in seen.values() if isinstance(one, Refused)]
+    assert sum(decision.refusals.values()) == len(refused)
+    if decision.winner is None:
+        assert len(refused) == len(seen)
+        return
+    assert decision.winner == seen[decision.winner.engine]
+    engine_row = by_engine[decision.winner.engine]
+    assert engine_row.base_model == asked.base_model
+    assert engine_row.refusal is None
+    if asked.adapter != BASE:
+        assert engine_row.max_lora_rank >= asked.rank
+        assert engine_row.max_lora_rank > 0
+        assert asked.adapter not in engine_row.failures
+    if profile == "axiom":
+        assert decision.winner.scores["adapter-affinity"] >= 0.0
+        assert decision.winner.scores["queue-pressure"] > 0.0
+    for candidate in (decision.winner, *decision.runners_up):
+        assert 0.0 <= candidate.composite <= 1.0
+        assert all(term_ms >= 0.0 for term_ms in candidate.terms_ms)
+        assert all(-1.0 <= score <= 1.0 for score in candidate.scores.values())
+
+
+@given(fleets(), st.lists(queries(), max_size=12), queries(), PROFILES)
+def test_choosing_is_pure_and_deciding_chooses_the_same(
+    found: list[EngineRow], before: list[Query], asked: Query, profile: str
+) -> None:
+    made, twin = fleet(*found), fleet(*found)
+    assert loaded(made, before) == loaded(twin, before)
+    first = made.choose(asked, profile, 50.0)
+    assert made.choose(asked, profile, 50.0) == first
+    assert twin.choose(asked, profile, 50.0) == first
+    assert replace(made.decide(asked, profile, 50.0), booking=0) == first
+
+
+@given(fleets(), st.lists(queries(), max_size=8), queries(), PROFILES, st.randoms())
+def test_the_order_of_engines_does_not_matter(
+    found: list[EngineRow],
+    before: list[Query],
+    asked: Query,
+    profile: str,
+    chance: random.Random,
+) -> None:
+    made = fleet(*found)
+    other = fleet(*(row(90 + i) for i in range(4)))
+    mixed = list(found)
+    chance.shuffle(mixed)
+    for i, one in enumerate(mixed):
+        other.set_row(one)
+        other.remove(engine(90 + i))
+    for i in range(4):
+        other.remove(engine(90 + i))
+    loaded(made, before, profile)
+    loaded(other, before, profile)
+    assert made.choose(asked, profile, 50.0) == other.choose(asked, profile, 50.0)
+
+
+@given(fleets(), queries(), st.integers(1, 50), st.sampled_from([BASE, EngineAdapter("own-name")]))
+def test_more_load_never_raises_a_score(
+    found: list[EngineRow], asked: Query, more: int, name: EngineAdapter
+) -> None:
+    """Load of others: an adapter's own load can only raise its affinity, by bringing it there."""
+    made = fleet(*found)
+    before = {one.engine: one for one in made.explain(asked, "axiom", 0.0)}
+    for one in found:
+        made.set_peer_load(one.engine, {name: more})
+    for after in made.explain(asked, "axiom", 0.0):
+        unloaded = before[after.engine]
+        if isinstance(after, Candidate):
+            if isinstance(unloaded, Refused):
+                # a fresh engine that got saturated no longer pushes the stale one aside
+                assert unloaded.reason is Reason.STALE_TELEMETRY
+                continue
+            assert all(after.scores[name] <= s for name, s in unloaded.scores.items())
+            assert after.cost_ms >= unloaded.cost_ms
+
+
+@given(fleets(), st.lists(queries(), min_size=1, max_size=30))
+def test_no_slot_is_promised_twice(found: list[EngineRow], asked: list[Query]) -> None:
+    made = fleet(*found)
+    loaded(made, asked)
+    for one in found:
+        busy = {
+            r.adapter
+            for r in one.residents
+            if r.state in BUSY_STATES and (r.in_flight or r.state is not AdapterState.RESIDENT)
+        }
+        booked = {name for where, name in made.in_flight() if where == one.engine} - {BASE}
+        assert len(busy | booked) <= max(one.hbm_slots, len(busy))
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["decide", "decide", "first", "release", "remove", "row", "peer"]),
+        st.integers(0, 40),
+        queries(),
+    ),
+    max_size=50,
+)
+
+
+@settings(max_examples=60)
+@given(fleets(), EVENTS, queries())
+def test_sums_return_to_zero(
+    found: list[EngineRow],
+    events: list[tuple[str, int, Query]],
+    asked: Query,
+) -> None:
+    """After any history, once all is released, the fleet is as if nothing had happened."""
+    made = fleet(*found)
+    bookings = [0]
+    for i, (what, number, one) in enumerate(events):
+        target = found[number % len(found)]
+        booking = bookings[number % len(bookings)]
+        if what == "decide":
+            bookings.append(made.decide(one, "axiom", float(i)).booking)
+        elif what == "first":
+            made.first_token(booking)
+        elif what == "release":
+            made.release(booking)
+        elif what == "remove":
+            made.remove(target.engine)
+        elif what == "row":
+            made.set_row(replace(target, residents=(), failures=frozenset()))
+        else:
+            made.set_peer_load(target.engine, {one.adapter: number, adapter(3): 1})
+        assert all(count > 0 for count in made.in_flight().values())
+    for booking in bookings:
+        made.release(booking)
+    assert made.in_flight() == {}
+    for one_row in found:
+        made.set_row(one_row)
+        made.set_peer_load(one_row.engine, {})
+    fresh = fleet(*found)
+    for profile in ("axiom", "round-robin", "least-loaded"):
+        assert made.explain(asked, profile, 99.0) == fresh.explain(asked, profile, 99.0)

@@ -1,0 +1,211 @@
+"""Queue pressure, KV headroom, thermal safety, latency health, prefix match."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, GpuState
+from axiom_common.model.ids import EngineId
+from axiom_common.policy.cohort import Cohort, cohort, median
+from axiom_common.policy.scorers.kv_headroom import HARD_LIMIT, kv_headroom, kv_slowdown
+from axiom_common.policy.scorers.latency_health import (
+    SAMPLES_MAX,
+    SLOWDOWN_MAX,
+    LatencyMemory,
+    latency_health,
+    latency_slowdown,
+)
+from axiom_common.policy.scorers.prefix_match import prefix_match
+from axiom_common.policy.scorers.queue_pressure import queue_pressure
+from axiom_common.policy.scorers.thermal_safety import (
+    ENTER_MS,
+    LEAVE_MS,
+    ThermalMemory,
+    thermal_safety,
+)
+
+
+def state(**changes: object) -> EngineState:
+    plain: dict[str, object] = {
+        "engine": EngineId("n.e"),
+        "url": "http://e",
+        "base_model": "base",
+        "served_name": "base",
+        "status": EngineStatus.READY,
+        "limits": EngineLimits(max_num_seqs=10),
+    }
+    return EngineState(**(plain | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "expected"), [(0.0, 1.0), (125.0, 0.75), (500.0, 0.0), (9000.0, 0.0)]
+)
+def test_queue_pressure(wait_ms: float, expected: float) -> None:
+    assert queue_pressure(np.array([wait_ms]), 500.0)[0] == pytest.approx(expected)
+
+
+def test_queue_pressure_without_a_cap_is_never_felt() -> None:
+    assert queue_pressure(np.array([1e9]), float("inf"))[0] == 1.0
+
+
+def test_nothing_is_credited_to_a_prefix_that_nobody_announced() -> None:
+    assert prefix_match(3).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("usage", "score", "slowdown"),
+    [
+        (None, 1.0, 1.0),
+        (0.0, 1.0, 1.0),
+        (0.8, 0.2, 1.0),
+        (0.875, 0.125, 1.5),
+        (0.9499, 0.0501, 1.9993),
+        (HARD_LIMIT, 0.0, 2.0),
+        (1.0, 0.0, 2.3333),
+    ],
+)
+def test_kv_headroom(usage: float | None, score: float, slowdown: float) -> None:
+    assert kv_headroom(usage) == pytest.approx(score)
+    assert kv_slowdown(usage) == pytest.approx(slowdown, abs=1e-3)
+
+
+def gpus(*masks: int | None) -> tuple[GpuState, ...]:
+    return tuple(GpuState(index=i, throttle=mask) for i, mask in enumerate(masks))
+
+
+def after(*readings: tuple[float, tuple[GpuState, ...]]) -> ThermalMemory:
+    memory = ThermalMemory()
+    for now_ms, reading in readings:
+        memory = memory.after(reading, now_ms)
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("mask", "score"),
+    [
+        (0, 1.0),
+        (1 | 2 | 4 | 16 | 256, 1.0),  # idle, application clocks, power cap, sync boost, display
+        (8, 0.5),
+        (32, 0.8),
+        (64, 0.5),
+        (128, 0.5),
+        (1 | 32 | 64, 0.5),
+    ],
+)
+def test_only_four_throttle_reasons_count(mask: int, score: float) -> None:
+    memory = after((0.0, gpus(mask)), (ENTER_MS, gpus(mask)))
+    assert thermal_safety(memory) == pytest.approx(score)
+
+
+def test_a_throttle_counts_only_when_it_lasts() -> None:
+    memory = after((0.0, gpus(64)), (ENTER_MS - 1.0, gpus(64)))
+    assert thermal_safety(memory) == 1.0
+    assert thermal_safety(memory.after(gpus(64), ENTER_MS)) == 0.5
+
+
+def test_short_alarms_never_count() -> None:
+    readings = [(i * 500.0, gpus(64 if i % 4 else 0)) for i in range(40)]
+    assert thermal_safety(after(*readings)) == 1.0
+
+
+def test_a_counted_throttle_leaves_only_after_a_long_clear_time() -> None:
+    hot = after((0.0, gpus(64)), (ENTER_MS, gpus(64)))
+    clear = hot.after(gpus(0), 3000.0)
+    assert thermal_safety(clear.after(gpus(0), 3000.0 + LEAVE_MS - 1.0)) == 0.5
+    assert thermal_safety(clear.after(gpus(0), 3000.0 + LEAVE_MS)) == 1.0
+    again = clear.after(gpus(64), 3000.0 + LEAVE_MS - 1.0)
+    assert thermal_safety(again.after(gpus(0), 3000.0 + LEAVE_MS + 1.0)) == 0.5
+
+
+def test_the_worst_gpu_of_an_engine_counts_and_silence_changes_nothing() -> None:
+    memory = after((0.0, gpus(0, 64)), (ENTER_MS, gpus(None, 64)))
+    assert thermal_safety(memory) == 0.5
+    assert memory.after(gpus(None), 99_000.0) == memory
+    assert memory.after((), 99_000.0) == memory
+
+
+NO_PEERS = Cohort()
+
+
+def slowdown(memory: LatencyMemory, peers: Cohort = NO_PEERS, **now: float) -> float:
+    return latency_slowdown(
+        ttft_ms=(now.get("ttft"), now.get("own_ttft")),
+        tpot_ms=(now.get("tpot"), now.get("own_tpot")),
+        memory=memory,
+        peers=peers,
+    )
+
+
+CALM = LatencyMemory(ttft_ms=(100.0,) * 8, tpot_ms=(10.0,) * 8)
+
+
+def test_no_evidence_is_good_health() -> None:
+    assert slowdown(LatencyMemory()) == 1.0
+    assert slowdown(LatencyMemory(), tpot=1000.0) == 1.0
+    assert slowdown(CALM) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ({"tpot": 10.0, "ttft": 100.0}, 1.0),
+        ({"tpot": 15.0}, 1.0),
+        ({"tpot": 30.0}, 2.0),
+        ({"own_tpot": 30.0, "tpot": 10.0}, 2.0),  # own streams show it before the histogram
+        ({"ttft": 300.0}, 1.0),
+        ({"ttft": 900.0}, 3.0),
+        ({"tpot": 1e6}, SLOWDOWN_MAX),
+    ],
+)
+def test_departure_from_its_own_median(now: dict[str, float], expected: float) -> None:
+    assert slowdown(CALM, **now) == pytest.approx(expected)
+    assert latency_health(expected) == pytest.approx(1.0 / expected)
+
+
+def test_peers_count_only_when_there_are_enough() -> None:
+    peers = Cohort(engines=2, unloaded_tpot_ms=5.0)
+    assert slowdown(LatencyMemory(), peers, tpot=15.0) == 1.0
+    peers = Cohort(engines=3, unloaded_tpot_ms=5.0)
+    assert slowdown(LatencyMemory(), peers, tpot=15.0) == pytest.approx(2.0)
+
+
+def test_a_sick_engine_that_got_used_to_it_is_still_slower_than_its_peers() -> None:
+    used_to_it = LatencyMemory(tpot_ms=(30.0,) * SAMPLES_MAX)
+    assert slowdown(used_to_it, tpot=30.0) == 1.0
+    assert slowdown(used_to_it, Cohort(engines=4, unloaded_tpot_ms=10.0), tpot=30.0) == 2.0
+
+
+def test_the_memory_is_bounded_and_skips_what_is_not_said() -> None:
+    memory = LatencyMemory()
+    for i in range(SAMPLES_MAX + 5):
+        memory = memory.after(state(ttft_ms=float(i), tpot_ms=None))
+    assert memory.tpot_ms == ()
+    assert memory.ttft_ms == tuple(float(i) for i in range(5, SAMPLES_MAX + 5))
+
+
+def test_load_is_no_illness() -> None:
+    """TPOT of a full batch is compared as that of an unloaded engine."""
+    idle = cohort([state(tpot_ms=10.0, running=0)])
+    busy = cohort([state(tpot_ms=30.0, running=10)])
+    assert busy.unloaded_tpot_ms == idle.unloaded_tpot_ms == 10.0
+
+
+def test_the_cohort_counts_ready_engines_and_known_samples() -> None:
+    found = cohort(
+        [
+            state(ttft_ms=10.0, prefill_ms_per_token=0.5),
+            state(ttft_ms=20.0),
+            state(ttft_ms=90.0, status=EngineStatus.UNREACHABLE),
+            state(),
+        ]
+    )
+    assert found == Cohort(engines=3, ttft_ms=20.0, unloaded_tpot_ms=None, prefill_ms_per_token=0.5)
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [([], None), ([None], None), ([3.0, None, 1.0, 2.0], 2.0), ([1.0, 2.0], 2.0)],
+)
+def test_median(samples: list[float | None], expected: float | None) -> None:
+    assert median(samples) == expected
