@@ -4,6 +4,7 @@ bus and stores in memory, where they can be taken away."""
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -255,7 +256,7 @@ class Gateway:
 
     async def post(self, path: str, body: Any, **headers: str) -> Answer:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with self.client.post(path, data=data, headers=headers) as response:
+        async with self.client.post(path, data=io.BytesIO(data), headers=headers) as response:
             return await _answer(response)
 
     async def get(self, path: str) -> Answer:

@@ -186,9 +186,7 @@ async def test_without_a_free_slot_in_time_it_is_a_rate_limit(
     assert int(refusal.value.response.headers["retry-after"]) >= 1
 
 
-async def test_an_error_inside_a_stream_is_raised(
-    stack: Stack, client: openai.AsyncOpenAI
-) -> None:
+async def test_an_error_inside_a_stream_is_raised(stack: Stack, client: openai.AsyncOpenAI) -> None:
     (engine_url,) = stack.engine_urls.values()
     async with aiohttp.ClientSession(engine_url) as engine:
         faults = json.dumps({"error_in_stream_after": 2})

@@ -20,7 +20,7 @@ from tests.gateway_region import (
 
 from axiom_common.model.ids import EngineAdapter, GatewayId
 from axiom_common.state.liveness import DEAD_MS
-from axiom_common.wire import keys, subjects
+from axiom_common.wire import subjects
 from axiom_gateway.settings import GatewaySettings
 
 BOT = EngineAdapter("bot~1")
@@ -294,6 +294,22 @@ async def test_requests_beyond_the_bound_are_refused(region: Region) -> None:
         asking.cancel()
 
 
+async def test_bodies_that_come_too_slowly_or_fill_the_memory_are_refused(
+    region: Region,
+) -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(0.4)
+        yield b"}"
+
+    async with served(region, body_ms=100, buffered_bytes_max=1 << 20) as gateway:
+        async with gateway.client.post(COMPLETIONS, data=trickle()) as response:
+            assert response.status == 408
+        large = {"model": BASE_MODEL, "prompt": "x" * (1 << 20)}
+        assert (await gateway.post(COMPLETIONS, large)).status == 429
+        assert (await gateway.ask(BASE_MODEL)).status == 200
+
+
 async def test_a_request_that_takes_longer_than_it_may_is_ended(region: Region) -> None:
     slow_down(region, 100.0)
     async with served(region, request_limit_ms=300) as gateway:
@@ -303,15 +319,16 @@ async def test_a_request_that_takes_longer_than_it_may_is_ended(region: Region) 
 
 
 async def test_an_agent_restart_is_a_new_life_not_a_hole(region: Region, gateway: Gateway) -> None:
+    node = gateway.app.feed._view.node(NODE)
+    assert node is not None
     await region.stop_agent()
-    bucket = await region.registry.bucket(keys.incarnation_bucket(REGION))
-    before = await bucket.get(NODE)
     region.agent_bus = type(region.agent_bus)(region.owner, region.hub)
     await region.start_agent()
-    after = await bucket.get(NODE)
-    assert before is not None
-    assert after is not None
-    assert after.revision >= before.revision
-    heard = gateway.app.feed._heard_ms[NODE]
-    await eventually(lambda: gateway.app.feed._heard_ms[NODE] > heard)
+
+    def reborn() -> bool:
+        now = gateway.app.feed._view.node(NODE)
+        return now is not None and now.incarnation > node.incarnation
+
+    await eventually(reborn)
+    await gateway.sees(*(engine.id for engine in region.engines))
     assert (await gateway.ask(BASE_MODEL)).status == 200

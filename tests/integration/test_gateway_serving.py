@@ -111,6 +111,11 @@ async def test_bad_bodies_are_400_and_large_ones_413_however_they_are_sent(
         assert (await gateway.ask(BASE_MODEL)).status == 200
 
 
+async def test_a_body_of_megabytes_reaches_the_engine_whole(gateway: Gateway) -> None:
+    answer = await gateway.post(COMPLETIONS, {"model": BASE_MODEL, "prompt": "x " * (1 << 20)})
+    assert (answer.status, answer.error["param"]) == (400, "input_tokens")
+
+
 async def test_the_engines_own_4xx_is_passed_on_and_opens_no_breaker(
     region: Region, gateway: Gateway
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from math import nan
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -65,6 +66,7 @@ class GatewayApp:
         self._clock = clock
         self._nonce = nonce
         self._ids = 0
+        self._dropped = 0
         self._log = Log("axiom.gateway", clock)
         self._registry_away = False
         self._draining = False
@@ -219,6 +221,8 @@ class GatewayApp:
             await self._clock.sleep_ms(SWEEP_EVERY_MS)
             await self.feed.sweep()
             self.state.sweep()
+            self.metrics.dropped(self._bus.dropped - self._dropped)
+            self._dropped = self._bus.dropped
 
     async def _retried(self, follow: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -242,13 +246,8 @@ class GatewayApp:
         gauge("peers", "Other gateways heard.", lambda: self.state.peers)
         gauge(
             "view_age_seconds",
-            "Time since the last report of any node; -1 before the first.",
-            lambda: (age if (age := self.feed.view_age_ms()) is not None else -1e3) / 1e3,
-        )
-        gauge(
-            "dropped_messages",
-            "Bus messages lost to full subscriptions since the start.",
-            lambda: self._bus.dropped,
+            "Time since the last report of any node; NaN before the first.",
+            lambda: nan if (age := self.feed.view_age_ms()) is None else age / 1e3,
         )
 
 

@@ -38,6 +38,8 @@ class Exchange:
         """Status of the answer once its head is sent."""
         self.cut: asyncio.Timeout | None = None
         """The scope that ends this exchange when it is rescheduled into the past."""
+        self.buffered_bytes = 0
+        """Bytes of the body that are kept for this exchange."""
         self.gone = False
         """The client closed its connection."""
         self.ended = False
@@ -65,8 +67,11 @@ class Exchange:
         """A header that the answer will carry, whatever the answer is."""
         self._headers[name] = value
 
-    async def body(self, bytes_max: int) -> bytes:
-        """The whole request body; ApiError (413) beyond `bytes_max`, however it is sent."""
+    async def body(self, bytes_max: int, take: Callable[[int], None]) -> bytes:
+        """The whole request body; ApiError (413) beyond `bytes_max`, however it is sent.
+
+        `take` hears of the bytes of each part before it is kept, and may raise.
+        """
         announced = self.header("content-length")
         if announced is not None and announced.isdigit() and int(announced) > bytes_max:
             raise too_large(bytes_max)
@@ -80,6 +85,7 @@ class Exchange:
             size += len(part)
             if size > bytes_max:
                 raise too_large(bytes_max)
+            take(len(part))
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts) if len(parts) > 1 else part

@@ -126,6 +126,7 @@ class Dispatcher:
             if outcome.verdict not in (Verdict.FAILED, Verdict.FORGOTTEN):
                 return
             self._set_aside(job, engine, outcome)
+            self._metrics.retry()
         raise self._refuse(job.reason)
 
     async def _decide(self, job: Job) -> tuple[Query, Decision]:
@@ -221,7 +222,7 @@ class Dispatcher:
         job.exchange.set_header(_ENGINE, engine.encode())
 
         def first_token() -> None:
-            self._state.first_token(booking)
+            self._state.first_token(engine, booking)
             self._metrics.first_byte(self._clock.now_ms() - job.arrived_ms)
 
         self._state.sent(engine)

@@ -89,6 +89,11 @@ def too_large(bytes_max: int) -> ApiError:
     )
 
 
+def too_slow() -> ApiError:
+    """A body that does not come, 408."""
+    return ApiError("The request body took too long to come.", status=408, code="body_too_slow")
+
+
 def unknown_model(name: str, known: Sequence[str]) -> ApiError:
     """404 with the names that the caller may use (at most `NAMES_SHOWN_MAX` of them)."""
     shown = ", ".join(known[:NAMES_SHOWN_MAX]) or "none"

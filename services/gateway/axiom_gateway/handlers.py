@@ -59,6 +59,7 @@ class V1:
         self._profiles = profiles
         self._new_id = new_id
         self._under_way: set[Exchange] = set()
+        self._buffered_bytes = 0
         self._draining = False
 
     @property
@@ -111,11 +112,28 @@ class V1:
             raise errors.refused(Reason.ALL_SATURATED, "This gateway is full.")
         self._under_way.add(exchange)
         try:
-            request = parse(endpoint, await exchange.body(self._settings.body_bytes_max))
+            request = parse(endpoint, await self._body(exchange))
             job = self._job(exchange, request, decision_id, request_id, arrived_ms)
             await self._run(job)
         finally:
             self._under_way.discard(exchange)
+            self._buffered_bytes -= exchange.buffered_bytes
+
+    async def _body(self, exchange: Exchange) -> bytes:
+        """Read the body, bounded in size, in time, and in what all bodies take together."""
+
+        def take(count: int) -> None:
+            if self._buffered_bytes + count > self._settings.buffered_bytes_max:
+                self._metrics.refusal(Reason.ALL_SATURATED)
+                raise errors.refused(Reason.ALL_SATURATED, "This gateway is full.")
+            self._buffered_bytes += count
+            exchange.buffered_bytes += count
+
+        try:
+            async with asyncio.timeout(self._settings.body_ms / 1e3):
+                return await exchange.body(self._settings.body_bytes_max, take)
+        except TimeoutError:
+            raise errors.too_slow() from None
 
     def _job(
         self,

@@ -27,6 +27,8 @@ class GatewayMetrics:
         self._refusals = self._counter("refusals", "Requests refused.", "reason")
         self._ensures = self._counter("ensures", "Loads asked of agents.", "outcome")
         self._tries = self._counter("tries", "Tries at engines, by how they ended.", "verdict")
+        self._retries = self._counter("retries", "Failed tries that the client saw nothing of.")
+        self._dropped = self._counter("dropped_messages", "Bus messages lost to full queues.")
         self._bad_messages = self._counter("bad_messages", "Bus messages that do not parse.")
         self._first_byte = self._histogram("first_byte_seconds", "Arrival to first answer byte.")
         self._hold = self._histogram("hold_seconds", "Time that held requests waited.")
@@ -61,6 +63,14 @@ class GatewayMetrics:
     def tried(self, verdict: str) -> None:
         """A try ended."""
         self._try_child(verdict).inc()
+
+    def retry(self) -> None:
+        """A try failed that the client saw nothing of."""
+        self._retries.inc()
+
+    def dropped(self, count: int) -> None:
+        """So many more bus messages were lost to full subscriptions."""
+        self._dropped.inc(count)
 
     def first_byte(self, duration_ms: float) -> None:
         """The first byte of an answer went out."""

@@ -7,6 +7,7 @@ fail up to its last byte.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -22,6 +23,7 @@ from axiom_gateway.rewrite import StreamRewriter, rename, rename_in_text
 
 ANSWER_BYTES_MAX = 64 << 20
 REFUSAL_BYTES_MAX = 1 << 20
+LARGE_BODY_BYTES = 1 << 18
 KEEP_ALIVE_S = 4.0
 """Below the 5 s after which vLLM closes an idle connection: a request must not meet that close."""
 PASSED_ON = (headers.TRACEPARENT, headers.TRACESTATE, "user-agent")
@@ -111,7 +113,7 @@ class Proxy:
                 passed[name] = value
         try:
             async with self._session.post(
-                to.url, data=to.body, headers=passed, allow_redirects=False
+                to.url, data=_payload(to.body), headers=passed, allow_redirects=False
             ) as response:
                 if response.status != 200:
                     return await _refusal(response, to, exchange)
@@ -184,6 +186,11 @@ async def _refusal(response: aiohttp.ClientResponse, to: Upstream, exchange: Exc
     error.message = rename_in_text(error.message, to.served_name, to.model)
     await exchange.fail(error)
     return Try(verdict=Verdict.REJECTED, status=status)
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    """A large body goes out in pieces, so that other requests have their turn in between."""
+    return body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

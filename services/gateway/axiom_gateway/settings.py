@@ -22,6 +22,10 @@ class GatewaySettings(ServiceSettings):
     """Whether a client may choose the profile of its request: for comparisons, not for tenants."""
 
     body_bytes_max: Annotated[int, Field(ge=1024, le=1 << 30)] = 32 << 20
+    body_ms: PositiveMs = 60_000.0
+    """Time that a client has to send its body."""
+    buffered_bytes_max: Annotated[int, Field(ge=1 << 20)] = 1 << 30
+    """Bodies in memory, all together; beyond it requests are refused with 429."""
     requests_max: Count = 8192
     """Requests under way at a time; more are refused with 429."""
     held_max: Count = 1024

@@ -78,9 +78,10 @@ class GatewayState:
             facts.breaker.sent(now_ms)
             self._follow_breaker(facts, now_ms)
 
-    def first_token(self, booking: int) -> None:
-        """The booked request streams."""
+    def first_token(self, engine: EngineId, booking: int) -> None:
+        """The engine answers: the booked request's prompt is computed."""
         self._fleet.first_token(booking)
+        self._answered(engine, self._clock.now_ms())
         self.on_room()
 
     def observe(self, engine: EngineId, outcome: Try) -> None:
@@ -91,11 +92,11 @@ class GatewayState:
         now_ms = self._clock.now_ms()
         if outcome.verdict in (Verdict.FAILED, Verdict.BROKEN):
             facts.breaker.failed(now_ms)
-        else:
-            facts.breaker.succeeded()
-            if outcome.verdict is Verdict.SERVED:
-                facts.timed(outcome.ttft_ms, outcome.tpot_ms, now_ms)
-        self._follow_breaker(facts, now_ms)
+            self._follow_breaker(facts, now_ms)
+            return
+        self._answered(engine, now_ms)
+        if outcome.verdict is Verdict.SERVED:
+            facts.timed(outcome.ttft_ms, outcome.tpot_ms, now_ms)
 
     def abandoned(self, engine: EngineId) -> None:
         """A try at the engine was given up by its client and tells nothing of the engine.
@@ -145,7 +146,11 @@ class GatewayState:
                 sampled.append(facts)
             facts.reported(state, gpu, now_ms, heard=heard)
             self.catalog.set_engine(state)
+            is_new = facts.row is None
             self._write(facts, now_ms)
+            if is_new:
+                # Peers may have told of it before its node did.
+                self._write_peers((state.engine,))
         self._nodes[node.node] = told
         if sampled:
             self._count_foreign(sampled)
@@ -220,6 +225,14 @@ class GatewayState:
         if row != facts.row:
             facts.row = row
             self._fleet.set_row(row)
+
+    def _answered(self, engine: EngineId, now_ms: float) -> None:
+        """Close the engine's breaker if it is open. While it is closed, an answer between failures
+        does not undo them: an engine that fails every second request is sick."""
+        facts = self._engines.get(engine)
+        if facts is not None and facts.breaker.is_open(now_ms):
+            facts.breaker.succeeded()
+            self._follow_breaker(facts, now_ms)
 
     def _follow_breaker(self, facts: EngineFacts, now_ms: float) -> None:
         """Rewrite the row when the breaker turned; most requests leave it as it is."""

@@ -1,0 +1,215 @@
+"""How what is told becomes rows: breaker, silence, peers, foreign load, own timings."""
+
+from __future__ import annotations
+
+import pytest
+
+from axiom_common.model.decision import Query
+from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, NodeState
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.reason import Reason
+from axiom_common.model.tenant import DEFAULT_TENANT
+from axiom_common.policy.profile import BUILT_IN
+from axiom_common.state.breaker import FAILURES_MAX, OPEN_MS
+from axiom_common.testing.clock import FakeClock
+from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
+from axiom_gateway.engine_facts import OWN_SAMPLE_MS
+from axiom_gateway.proxy import Try, Verdict
+from axiom_gateway.state import GatewayState
+
+REGION, NODE = RegionId("r"), NodeId("n")
+A, B = EngineId("n.a"), EngineId("n.b")
+FAILED = Try(verdict=Verdict.FAILED)
+SERVED = Try(verdict=Verdict.SERVED, status=200)
+QUERY = Query(base_model="base")
+
+
+class Setting:
+    """A state with a clock, and nodes told to it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(1000.0)
+        self.state = GatewayState(self.clock, BUILT_IN)
+        self.seq = 0
+
+    def tell(
+        self, *engines: EngineId, heard: bool = True, running: int = 0, waiting: int = 0
+    ) -> None:
+        self.seq += 1
+        states = tuple(
+            EngineState(
+                engine=engine,
+                url="http://e",
+                base_model="base",
+                served_name="base",
+                status=EngineStatus.READY,
+                limits=EngineLimits(hbm_slots=2, max_lora_rank=8),
+                sample=self.seq,
+                running=running,
+                waiting=waiting,
+            )
+            for engine in engines
+        )
+        node = NodeState(region=REGION, node=NODE, incarnation=1, seq=self.seq, engines=states)
+        self.state.node_changed(node, heard=heard)
+
+    def refusal(self, engine: EngineId) -> Reason | None:
+        row = self.state.engines[engine].row
+        assert row is not None
+        return row.refusal
+
+    def winner(self) -> EngineId | None:
+        decision = self.state.choose(QUERY, "axiom")
+        return decision.winner.engine if decision.winner else None
+
+    def peer(self, engine: EngineId, count: int, seq: int) -> None:
+        self.state.peer_told(
+            InFlightReport(
+                kind=ReportKind.FULL,
+                region=REGION,
+                gateway=GatewayId("peer"),
+                incarnation=1,
+                seq=seq,
+                counts=(InFlightCount(engine=engine, adapter=BASE, count=count),),
+            )
+        )
+
+
+@pytest.fixture
+def setting() -> Setting:
+    return Setting()
+
+
+async def test_the_breaker_opens_at_once_and_a_probe_that_answers_closes_it(
+    setting: Setting,
+) -> None:
+    setting.tell(A)
+    for _ in range(FAILURES_MAX):
+        assert setting.refusal(A) is None
+        setting.state.sent(A)
+        setting.state.observe(A, FAILED)
+    assert setting.refusal(A) is Reason.BREAKER_OPEN
+    await setting.clock.advance(OPEN_MS)
+    setting.state.sweep()
+    assert setting.refusal(A) is None
+    setting.state.sent(A)
+    assert setting.refusal(A) is Reason.BREAKER_OPEN
+    setting.state.first_token(A, 0)
+    assert setting.refusal(A) is None
+
+
+async def test_answers_between_failures_do_not_undo_them(setting: Setting) -> None:
+    setting.tell(A)
+    for _ in range(FAILURES_MAX):
+        setting.state.observe(A, SERVED)
+        setting.state.observe(A, FAILED)
+    assert setting.refusal(A) is Reason.BREAKER_OPEN
+
+
+async def test_a_probe_whose_client_left_does_not_keep_the_engine_out_for_long(
+    setting: Setting,
+) -> None:
+    setting.tell(A)
+    for _ in range(FAILURES_MAX):
+        setting.state.observe(A, FAILED)
+    await setting.clock.advance(OPEN_MS)
+    setting.state.sent(A)
+    setting.state.abandoned(A)
+    await setting.clock.advance(2 * OPEN_MS)
+    setting.state.sweep()
+    assert setting.refusal(A) is None
+
+
+async def test_the_clients_own_fault_is_no_failure(setting: Setting) -> None:
+    setting.tell(A)
+    for verdict in (Verdict.REJECTED, Verdict.FORGOTTEN):
+        for _ in range(2 * FAILURES_MAX):
+            setting.state.observe(A, Try(verdict=verdict))
+    assert setting.refusal(A) is None
+
+
+async def test_an_engine_without_news_is_left_out_while_others_have_some(setting: Setting) -> None:
+    setting.tell(A, B)
+    first = setting.winner()
+    await setting.clock.advance(5000.0)
+    setting.state.sweep()
+    assert setting.winner() == first
+    other = B if first == A else A
+    setting.tell(other)
+    assert setting.winner() == other
+
+
+def test_an_engine_that_its_node_tells_no_more_is_gone(setting: Setting) -> None:
+    setting.tell(A, B)
+    setting.tell(B)
+    assert setting.state.engine(A) is None
+    assert setting.winner() == B
+    setting.state.node_removed(NODE)
+    assert (setting.winner(), dict(setting.state.engines)) == (None, {})
+    assert setting.state.catalog.entries(DEFAULT_TENANT) == []
+
+
+def test_a_dead_agents_engines_are_judged_by_probes(setting: Setting) -> None:
+    setting.tell(A)
+    setting.state.agent_died(NODE)
+    assert setting.refusal(A) is None
+    setting.state.probed(A, False)
+    assert setting.refusal(A) is Reason.NOT_READY
+    setting.state.probed(A, True)
+    assert setting.refusal(A) is None
+    setting.state.probed(A, False)
+    setting.tell(A)
+    assert setting.refusal(A) is None
+
+
+async def test_what_peers_have_in_flight_counts_and_goes_with_them(setting: Setting) -> None:
+    # Told before the node itself is known.
+    setting.peer(A, 40, 1)
+    setting.tell(A, B)
+    assert setting.winner() == B
+    await setting.clock.advance(10_000.0)
+    setting.tell(A, B)
+    setting.state.sweep()
+    assert setting.state.peers == 0
+    setting.peer(B, 40, 1)
+    assert setting.winner() == A
+
+
+def test_requests_that_no_gateway_sent_count_once_two_beats_show_them(setting: Setting) -> None:
+    setting.tell(A)
+    for _ in range(3):
+        setting.tell(A, running=20, waiting=5)
+    assert setting.state.engines[A].foreign == 25
+    setting.peer(A, 25, 1)
+    for _ in range(2):
+        setting.tell(A, running=20, waiting=5)
+    assert setting.state.engines[A].foreign == 0
+
+
+async def test_own_timings_are_evidence_for_ten_seconds(setting: Setting) -> None:
+    setting.tell(A)
+    facts = setting.state.engines[A]
+    for ttft_ms in (10.0, 30.0):
+        setting.state.observe(
+            A, Try(verdict=Verdict.SERVED, status=200, ttft_ms=ttft_ms, tpot_ms=5.0)
+        )
+    evidence = facts.evidence(setting.clock.now_ms())
+    assert (evidence.own_ttft_ms, evidence.own_tpot_ms) == (20.0, 5.0)
+    await setting.clock.advance(OWN_SAMPLE_MS + 1)
+    evidence = facts.evidence(setting.clock.now_ms())
+    assert (evidence.own_ttft_ms, evidence.own_tpot_ms) == (None, None)
+
+
+def test_bookings_are_told_and_return_to_nothing(setting: Setting) -> None:
+    setting.tell(A)
+    calls: list[str] = []
+    setting.state.on_booking = lambda: calls.append("booking")
+    setting.state.on_room = lambda: calls.append("room")
+    decision = setting.state.decide(Query(base_model="base", adapter=EngineAdapter("x~1")), "axiom")
+    assert [(c.engine, c.adapter, c.count) for c in setting.state.in_flight_on(A)] == [
+        (A, "x~1", 1)
+    ]
+    setting.state.release(decision.booking)
+    setting.state.release(decision.booking)
+    assert setting.state.vector() == {}
+    assert calls[:3] == ["booking", "booking", "room"]
