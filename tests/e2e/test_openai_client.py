@@ -16,11 +16,11 @@ import openai
 import pytest
 import pytest_asyncio
 import yaml
+from tests.eventually import eventually
 
 from axiom_cli.stack.servers import HOST, free_port
 from axiom_cli.stack.stack import CONFIG, Stack, running_stack
 from axiom_cli.stack.topology import BASE_MODEL, GATEWAY, EngineShape, StackOptions
-from tests.eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -179,8 +179,8 @@ async def test_without_a_free_slot_in_time_it_is_a_rate_limit(
             busy = group.create_task(_keep_slot(client, running), name="busy")
             await running.wait()
             with pytest.raises(openai.RateLimitError) as refusal:
-                while not busy.done():
-                    await impatient.completions.create(model="adapter-02", prompt="x", max_tokens=1)
+                await impatient.completions.create(model="adapter-02", prompt="x", max_tokens=1)
+            assert not busy.done()
             busy.cancel()
     assert refusal.value.code == "all-quarantined"
     assert int(refusal.value.response.headers["retry-after"]) >= 1
@@ -195,11 +195,9 @@ async def test_an_error_inside_a_stream_is_raised(stack: Stack, client: openai.A
     stream = await client.chat.completions.create(
         model=ADAPTER, messages=MESSAGES, max_tokens=8, stream=True
     )
-    seen = 0
+    assert (await anext(stream)).model == ADAPTER
     with pytest.raises(openai.APIError):
-        async for _ in stream:
-            seen += 1
-    assert seen
+        await _read_to_end(stream)
 
 
 async def _keep_slot(client: openai.AsyncOpenAI, running: asyncio.Event) -> None:
@@ -207,8 +205,14 @@ async def _keep_slot(client: openai.AsyncOpenAI, running: asyncio.Event) -> None
     stream = await client.completions.create(
         model=ADAPTER, prompt="x", max_tokens=256, stream=True, extra_body={"ignore_eos": True}
     )
+    await anext(stream)
+    running.set()
+    await _read_to_end(stream)
+
+
+async def _read_to_end(stream: openai.AsyncStream[Any]) -> None:
     async for _ in stream:
-        running.set()
+        pass
 
 
 async def _until_ready(url: str) -> None:

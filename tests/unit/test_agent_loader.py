@@ -16,6 +16,7 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult
 from axiom_common.model.reason import Reason
+from axiom_common.ports.engine import EngineModels
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.engine import FakeEngine
 from axiom_node_agent.loader import LOADS_WAITING_MAX, Loader
@@ -71,11 +72,11 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*, hbm_slots: int = 2) -> AsyncIterator[Bench]:
+async def bench(*, hbm_slots: int = 2, names_ms: float = 0.0) -> AsyncIterator[Bench]:
     engine = GatedEngine(max_loras=hbm_slots)
     book = EngineBook(declared(hbm_slots=hbm_slots, host_slots=8), Changes())
     metrics, log = AgentMetrics(), Log("test", CLOCK)
-    poller = Poller(book, engine, CLOCK, metrics, log, poll_ms=20.0, names_ms=100.0)
+    poller = Poller(book, engine, CLOCK, metrics, log, poll_ms=20.0, names_ms=names_ms)
     plan: list[EnginePlan | None] = [None]
     loader = Loader(book, engine, lambda: plan[0], CLOCK, metrics, log)
     await poller.poll()
@@ -211,3 +212,29 @@ async def test_an_adapter_that_is_being_unloaded_is_loaded_anew_for_who_asks() -
         at.book.unload_ended(name("a"), CLOCK.now_ms(), done=True)
         assert await asked == RESIDENT
         assert at.engine.loads == [name("a"), name("a")]
+
+
+async def test_a_list_that_a_load_overtook_is_dropped() -> None:
+    async with bench() as at:
+        listed = at.engine.models
+
+        async def overtaken() -> EngineModels:
+            models = await listed()
+            await at.ensure("a")
+            return models
+
+        at.engine.models = overtaken  # type: ignore[method-assign]
+        await at.poller.poll()
+        assert at.book.registered == {name("a")}
+
+
+async def test_an_engine_that_tells_is_asked_at_each_poll() -> None:
+    async with bench(names_ms=60_000.0) as at:
+        at.engine.tells_residency = True
+        for text in ("a", "b"):
+            assert await at.ensure(text) == RESIDENT
+        await at.poller.poll()
+        assert [copy.adapter for copy in at.book.lru.copies] == [name("a"), name("b")]
+        at.engine.begin(name("a"))
+        await at.poller.poll()
+        assert [copy.adapter for copy in at.book.lru.copies] == [name("b"), name("a")]

@@ -89,6 +89,16 @@ def test_names_that_others_load_and_unload_are_seen() -> None:
     assert view_of(book, 3.0).held == names("b", "c")
 
 
+def test_a_name_that_came_back_is_told_once_at_the_place_of_its_new_copy() -> None:
+    book = ready_book("a", "b", hbm_slots=3)
+    book.saw_models(models("b"), 1.0)
+    book.saw_models(models("b", "a"), 2.0)
+    assert [copy.named for copy in book.lru.copies] == [False, True, True]
+    told = engine_state(book, 2.0).residents
+    assert [resident.adapter for resident in told] == [name("b"), name("a")]
+    assert {resident.state for resident in told} == {AdapterState.RESIDENT}
+
+
 def test_an_unlisted_name_that_runs_makes_the_list_due() -> None:
     book = ready_book("a")
     assert not book.models_due(1.0, every_ms=100.0)
@@ -113,6 +123,25 @@ def test_a_new_process_has_nothing_of_the_old_one() -> None:
     book.saw_models(models(), 1.0)
     assert book.status is EngineStatus.READY
     assert not book.registered
+
+
+def test_a_new_process_may_load_what_the_old_one_could_not() -> None:
+    book = ready_book()
+    book.load_accepted(spec("a"), 0.0)
+    book.load_started(name("a"), 0.0)
+    book.load_ended(name("a"), Reason.ENGINE_REFUSED, 0.0)
+    book.saw_sample(sample(started_s=2.0), healthy=True, now_ms=1.0)
+    assert engine_state(book, 1.0).failures == ()
+
+
+def test_a_gap_of_unknown_length_may_hide_a_new_process() -> None:
+    book = EngineBook(declared(), Changes())
+    for now_ms in (0.0, 1.0):
+        book.saw_sample(sample(started_s=None), healthy=True, now_ms=now_ms)
+    assert book.restarts == 0
+    book.unreachable(2.0)
+    book.saw_sample(sample(started_s=None), healthy=True, now_ms=3.0)
+    assert book.restarts == 1
 
 
 def test_a_gap_that_the_process_outlived_changes_nothing() -> None:
@@ -217,6 +246,16 @@ def test_the_counts_of_gateways_show_in_the_report_and_hold_a_slot() -> None:
     assert view_of(book, 1.0).busy == names("a", "b")
     book.in_flight({}, 2.0)
     assert view_of(book, 2.0).busy == names("b")
+
+
+def test_a_lease_ends_when_the_last_vector_drops_the_adapter() -> None:
+    book = ready_book("a")
+    book.granted(name("a"), 0.0)
+    book.in_flight({name("a"): 2}, 200.0)
+    book.in_flight({name("a"): 1}, 300.0)
+    book.in_flight({}, 400.0)
+    assert view_of(book, 399.0).busy == names("a")
+    assert view_of(book, 400.0).busy == frozenset()
 
 
 def test_a_change_of_counts_is_a_use() -> None:

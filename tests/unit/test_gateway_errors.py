@@ -1,0 +1,85 @@
+"""Refusals in OpenAI's shape."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from axiom_common.model.decision import Decision, Query
+from axiom_common.model.reason import Reason
+from axiom_gateway.decisions import DecisionLog, DecisionRecord
+from axiom_gateway.errors import NAMES_SHOWN_MAX, from_engine, refused, unknown_model
+from axiom_gateway.rewrite import rename_in_text
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "retries"),
+    [
+        (Reason.ALL_SATURATED, 429, True),
+        (Reason.ALL_QUARANTINED, 429, True),
+        (Reason.NO_ENGINE, 503, True),
+        (Reason.SHUTTING_DOWN, 503, True),
+        (Reason.ADAPTER_NOT_FOUND, 503, True),
+        (Reason.ENGINE_FAILED, 502, True),
+        (Reason.DEADLINE_EXCEEDED, 504, False),
+    ],
+)
+def test_each_reason_has_its_status(reason: Reason, status: int, retries: bool) -> None:
+    error = refused(reason)
+    assert (error.status, error.error_code) == (status, reason)
+    assert (error.retry_after_s is not None) is retries
+
+
+def test_every_reason_makes_a_whole_error() -> None:
+    for reason in Reason:
+        body = json.loads(refused(reason, "why").body())["error"]
+        assert set(body) == {"message", "type", "param", "code"}
+        assert body["message"].endswith("why")
+
+
+def test_an_unknown_model_shows_a_bounded_number_of_names() -> None:
+    names = [f"m{n}" for n in range(NAMES_SHOWN_MAX + 7)]
+    message = unknown_model("x" * 5000, names).message
+    assert "m0, m1" in message
+    assert "and 7 more" in message
+    assert len(message) < 1000
+    assert "You may use: none." in unknown_model("x", []).message
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"busy", b'{"detail":"x"}', b"[" * 9999, b'{"error":"x"}', b"\xff"]
+)
+def test_what_an_engine_says_in_another_shape_is_kept_as_text(body: bytes) -> None:
+    error = from_engine(418, body)
+    assert error.status == 418
+    assert json.loads(error.body())["error"]["message"].startswith("The engine answered 418")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The model `bot~1` does not exist.", "The model `bot` does not exist."),
+        ("bot~1, bot~12 and my-bot~1", "bot, bot~12 and my-bot~1"),
+        ("nothing of it", "nothing of it"),
+    ],
+)
+def test_an_engines_name_for_the_model_is_replaced_as_a_word(text: str, expected: str) -> None:
+    assert rename_in_text(text, "bot~1", "bot") == expected
+
+
+def test_the_log_of_decisions_keeps_the_latest_ids_with_all_their_tries() -> None:
+    log = DecisionLog(ids_max=2)
+    for decision_id, attempt in (("a", 1), ("b", 1), ("b", 2), ("c", 1)):
+        log.add(
+            DecisionRecord(
+                id=decision_id,
+                at_ms=0.0,
+                attempt=attempt,
+                query=Query(base_model="base"),
+                decision=Decision(profile="axiom", winner=None),
+            )
+        )
+    assert log.get("a") == ()
+    assert [record.attempt for record in log.get("b")] == [1, 2]
+    assert [record.attempt for record in log.get("c")] == [1]

@@ -1,0 +1,253 @@
+"""How the region reaches a gateway: bootstrap, order, gaps, silence."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.owner import TestOwner, task_owner
+
+from axiom_common.model.engine import EngineState, EngineStatus, NodeState
+from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId, engine_id
+from axiom_common.policy.profile import BUILT_IN
+from axiom_common.runtime.logging import Log
+from axiom_common.state.liveness import DEAD_MS, SUSPECT_MS
+from axiom_common.testing.bus import FakeBus, FakeHub
+from axiom_common.testing.clock import FakeClock, settle
+from axiom_common.testing.shadow_cache import FakeShadowCache
+from axiom_common.wire import subjects
+from axiom_common.wire.schemas import (
+    NodeRecord,
+    NodeReport,
+    ReportKind,
+    ResyncRequest,
+    decode,
+    encode,
+)
+from axiom_gateway.feed import CACHE_RETRY_MS, FORGET_MS, RESYNC_EVERY_MS, RegionFeed
+from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.state import GatewayState
+
+REGION, NODE = RegionId("r"), NodeId("n")
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[TestOwner]:
+    async with task_owner() as owner:
+        yield owner
+
+
+class Setting:
+    """A feed on fakes, and agents that tell it what a test wants."""
+
+    def __init__(self, owner: TestOwner) -> None:
+        self.owner = owner
+        self.clock = FakeClock(1000.0)
+        hub = FakeHub()
+        self.bus, self.agents = FakeBus(owner, hub), FakeBus(owner, hub)
+        self.cache = FakeShadowCache(REGION, self.clock)
+        self.metrics = GatewayMetrics()
+        self.state = GatewayState(self.clock, BUILT_IN)
+        self.resyncs: list[str] = []
+        self.feed = RegionFeed(
+            self.state,
+            self.bus,
+            self.cache,
+            self.clock,
+            self.metrics,
+            Log("test", self.clock),
+            region=REGION,
+            gateway=GatewayId("gw"),
+        )
+
+    async def start(self) -> None:
+        async def asked(subject: str, payload: bytes) -> None:
+            assert decode(payload, ResyncRequest).asker == "gw"
+            self.resyncs.append(subject)
+
+        await self.agents.subscribe(f"{subjects.PREFIX}.node.resync.{REGION}.*", asked)
+        await self.feed.start()
+        self.owner.create_task(self.feed.bootstrap(), name="bootstrap")
+
+    async def tell(
+        self,
+        seq: int,
+        *,
+        running: int,
+        node: NodeId = NODE,
+        incarnation: int = 1,
+        kind: ReportKind = ReportKind.FULL,
+    ) -> None:
+        report = NodeReport(
+            kind=kind,
+            region=REGION,
+            node=node,
+            incarnation=incarnation,
+            seq=seq,
+            engines=(state_of(node, running),),
+        )
+        await self.agents.publish(subjects.node_report(REGION, node), encode(report))
+        await settle()
+
+    async def store(self, seq: int, *, running: int) -> None:
+        state = NodeState(
+            region=REGION, node=NODE, incarnation=1, seq=seq, engines=(state_of(NODE, running),)
+        )
+        await self.cache.put_if_newer(
+            NODE,
+            incarnation=1,
+            seq=seq,
+            record=encode(NodeRecord(state=state)),
+            ttl_ms=10**9,
+        )
+
+    async def pass_ms(self, duration_ms: float) -> None:
+        """Let time pass in steps of the sweep."""
+        passed_ms = 0.0
+        while passed_ms < duration_ms:
+            await self.clock.advance(250.0)
+            await self.feed.sweep()
+            await settle()
+            passed_ms += 250.0
+
+    def running(self, node: NodeId = NODE) -> int | None:
+        state = self.state.engine(engine(node))
+        return state.running if state else None
+
+
+def engine(node: NodeId) -> EngineId:
+    return engine_id(node, "e")
+
+
+def state_of(node: NodeId, running: int) -> EngineState:
+    return EngineState(
+        engine=engine(node),
+        url="http://e",
+        base_model="base",
+        served_name="base",
+        status=EngineStatus.READY,
+        running=running,
+    )
+
+
+@pytest.mark.parametrize(("stored", "told", "expected"), [(5, 4, 5), (5, 6, 6)])
+async def test_of_cache_and_bus_the_newer_one_counts(
+    owner: TestOwner, stored: int, told: int, expected: int
+) -> None:
+    setting = Setting(owner)
+    await setting.store(stored, running=stored)
+    setting.cache.away = True
+    await setting.start()
+    await setting.tell(told, running=told)
+    assert setting.running() == told
+    setting.cache.away = False
+    await setting.clock.advance(CACHE_RETRY_MS)
+    assert setting.running() == expected
+
+
+async def test_what_only_the_cache_knows_is_unheard(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    await setting.store(1, running=1)
+    assert setting.feed.seen_at_ms is None
+    await setting.start()
+    await settle()
+    row = setting.state.engines[engine(NODE)].row
+    assert row is not None
+    assert row.unheard
+    assert setting.feed.seen_at_ms is not None
+    assert setting.feed.view_age_ms() is None
+    assert [seen.heard_age_ms for seen in setting.feed.seen_nodes()] == [None]
+    await setting.tell(2, running=2)
+    row = setting.state.engines[engine(NODE)].row
+    assert row is not None
+    assert not row.unheard
+
+
+async def test_a_gap_keeps_the_last_state_and_asks_only_when_no_beat_heals_it(
+    owner: TestOwner,
+) -> None:
+    setting = Setting(owner)
+    await setting.start()
+    await setting.tell(1, running=1)
+    await setting.tell(3, running=3, kind=ReportKind.DELTA)
+    assert setting.running() == 1
+    await setting.pass_ms(RESYNC_EVERY_MS / 2)
+    assert setting.resyncs == []
+    await setting.pass_ms(RESYNC_EVERY_MS)
+    assert setting.resyncs == [subjects.node_resync(REGION, NODE)]
+    await setting.tell(4, running=4)
+    await setting.pass_ms(2 * RESYNC_EVERY_MS)
+    assert (setting.running(), len(setting.resyncs)) == (4, 1)
+
+
+async def test_a_new_life_of_an_agent_needs_a_full_report(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    await setting.start()
+    await setting.tell(7, running=7)
+    await setting.tell(1, running=1, incarnation=2, kind=ReportKind.DELTA)
+    assert setting.running() == 7
+    await setting.tell(2, running=2, incarnation=2)
+    assert setting.running() == 2
+    await setting.tell(9, running=9, incarnation=1)
+    assert setting.running() == 2
+
+
+async def test_silence_makes_suspect_then_dead_then_forgotten(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    await setting.start()
+    await setting.tell(1, running=1)
+    assert (setting.feed.degraded(), setting.feed.silent_engines()) == ((), [])
+    await setting.pass_ms(SUSPECT_MS)
+    assert setting.feed.degraded() == ("stale-telemetry",)
+    assert setting.feed.silent_engines() == [(engine(NODE), "http://e")]
+    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["suspect"]
+    await setting.pass_ms(DEAD_MS - SUSPECT_MS)
+    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["dead"]
+    assert setting.state.engines[engine(NODE)].agent_dead
+    setting.state.probed(engine(NODE), True)
+    await setting.pass_ms(2 * FORGET_MS)
+    assert setting.running() == 1
+    setting.state.probed(engine(NODE), False)
+    await setting.pass_ms(250.0)
+    assert (setting.running(), setting.feed.seen_nodes(), setting.feed.degraded()) == (None, (), ())
+
+
+async def test_a_dead_agent_that_speaks_again_is_alive(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    await setting.start()
+    await setting.tell(1, running=1)
+    await setting.pass_ms(DEAD_MS)
+    await setting.tell(2, running=2)
+    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
+    assert not setting.state.engines[engine(NODE)].agent_dead
+    await setting.pass_ms(250.0)
+    assert setting.feed.silent_engines() == []
+
+
+async def test_when_many_fall_silent_together_nobody_dies(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    await setting.start()
+    nodes = [NodeId(f"n{n}") for n in range(4)]
+    for node in nodes:
+        await setting.tell(1, running=1, node=node)
+    await setting.pass_ms(2 * DEAD_MS)
+    assert "liveness-frozen" in setting.feed.degraded()
+    assert not any(facts.agent_dead for facts in setting.state.engines.values())
+    assert len(setting.feed.silent_engines()) == len(nodes)
+
+
+async def test_reports_on_anothers_subject_are_refused(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    await setting.start()
+    report = NodeReport(
+        kind=ReportKind.FULL,
+        region=REGION,
+        node=NODE,
+        incarnation=1,
+        seq=1,
+        engines=(state_of(NODE, 1),),
+    )
+    await setting.agents.publish(subjects.node_report(REGION, NodeId("other")), encode(report))
+    await settle()
+    assert setting.running() is None
+    assert setting.metrics.registry.get_sample_value("axiom_gateway_bad_messages_total") == 1
