@@ -27,7 +27,7 @@ from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock
-from axiom_common.model.adapter import AdapterSpec, AdapterState
+from axiom_common.model.adapter import AdapterSpec, AdapterState, ResidencySource
 from axiom_common.model.engine import EngineState, EngineStatus
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.model.placement import EnginePlan, EnsureOutcome, Plan
@@ -143,8 +143,10 @@ def _get_json(url: str) -> Any:
 
 
 @asynccontextmanager
-async def running_node(folder: Path, region: RegionId, nats_url: str) -> AsyncIterator[Node]:
-    engine = simulated_engine(folder / "engine")
+async def running_node(
+    folder: Path, region: RegionId, nats_url: str, *engine_flags: str
+) -> AsyncIterator[Node]:
+    engine = simulated_engine(folder / "engine", *engine_flags)
     agent = _agent(folder / "agent")
     engine.start()
     try:
@@ -217,6 +219,19 @@ async def _complete(http: aiohttp.ClientSession, node: Node, model: str, tokens:
     async with http.post(f"{node.engine.url}/v1/completions", json=body) as answer:
         assert answer.status == 200, await answer.text()
         await answer.read()
+
+
+async def test_an_engine_that_tells_is_believed(
+    tmp_path: Path, region: RegionId, nats_url: str
+) -> None:
+    async with running_node(tmp_path, region, nats_url, "--tell-residency") as node:
+        await node.ready()
+        for name in ADAPTERS[:2]:
+            await node.ensure(name)
+        stats = node.engine_stats()
+        await node.told(lambda: node.residents(AdapterState.RESIDENT) == stats["hbm"])
+        sources = {resident.source for resident in node.state.residents}
+        assert sources == {ResidencySource.EXTENSION}
 
 
 async def test_an_engine_that_dies_is_told_and_comes_back_empty(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent_parts import name, ready_book, sample
 
-from axiom_common.policy.occupancy import slot
+from axiom_common.policy.occupancy import occupancy
 from axiom_common.policy.scorers.adapter_affinity import Slot
 from axiom_node_agent.engine_view import view_of
 from axiom_node_agent.report import engine_state
@@ -37,4 +37,4 @@ def test_a_load_has_a_slot_for_both_or_for_none(
     told = {resident.adapter: resident for resident in engine_state(book, 1.0).residents}
     asked = name("another")
     has_slot = view_of(book, 1.0).idle_slots(asked) > 0
-    assert has_slot is (slot(SLOTS, told, counts) is not Slot.BUSY)
+    assert has_slot is (occupancy(SLOTS, told, counts).slot != Slot.BUSY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from axiom_common.model.ids import EngineAdapter
@@ -35,7 +35,8 @@ class Engine:
         self.lru = EngineLru(hbm_slots=self.hbm_slots, host_slots=self.host_slots)
 
     def load(self, name: str) -> None:
-        if name in self.names:
+        """As an agent does it: not while every slot runs."""
+        if name in self.names or len(self.running) >= self.hbm_slots:
             return
         self.numbers += 1
         self.names[name] = Adapter(number=self.numbers, name=name, path=name, size_bytes=1)
@@ -53,7 +54,7 @@ class Engine:
         if name not in self.names:
             return
         before = self._running()
-        if name not in self.running and len(self.running) < self.hbm_slots:
+        if name in self.running or len(self.running) < self.hbm_slots:
             self._step()
             self.slots.use(self.names[name])
             self.running[name] = None
@@ -83,6 +84,7 @@ def _inferred(engine: Engine) -> list[tuple[str, bool, bool]]:
     return [(copy.adapter, copy.in_hbm, copy.named) for copy in engine.lru.copies]
 
 
+@settings(max_examples=400)
 @given(slots, events)
 def test_hearing_everything_the_inference_is_exact(
     capacity: tuple[int, int], happened: list[tuple[str, str]]

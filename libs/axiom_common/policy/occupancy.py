@@ -34,7 +34,8 @@ _TENANTS = frozenset(
 )
 
 _VICTIMS = frozenset({AdapterState.RESIDENT, AdapterState.UNLOADING})
-"""What a load may push out while it is idle: `UNLOADING` lasts until the engine needs the slot."""
+"""What a load may push out while it is idle. `UNLOADING` is a copy without a name: it lasts until
+the engine needs its slot, and would block it for ever if it did not count here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,18 @@ def occupancy(
     """
     tenants = [r for r in residents.values() if r.state in _TENANTS]
     idle = [
-        r.adapter
-        for r in tenants
-        if r.state is AdapterState.RESIDENT and not r.in_flight and r.adapter not in in_flight
+        r for r in tenants if r.state in _VICTIMS and not r.in_flight and r.adapter not in in_flight
     ]
     has_slot = {r.adapter for r in tenants}
     claims = sum(adapter != BASE and adapter not in has_slot for adapter in in_flight)
     free = max(0, hbm_slots - len(tenants)) - claims
     if free > 0:
         return Occupancy(Slot.FREE)
-    evicted = frozenset(idle[:-free] if free else ())
-    return Occupancy(Slot.IDLE_VICTIM if len(idle) > len(evicted) else Slot.BUSY, evicted)
+    pushed_out = idle[:-free] if free else []
+    return Occupancy(
+        Slot.IDLE_VICTIM if len(idle) > len(pushed_out) else Slot.BUSY,
+        evicted=frozenset(r.adapter for r in pushed_out if r.state is AdapterState.RESIDENT),
+    )
 
 
 def holding(

@@ -1,16 +1,19 @@
 """The life of one adapter on one engine.
 
-              accepted            started            loaded
-    absent ------------> fetching --------> loading --------> resident <---> host
-      ^                     |                  |                 |  unload wanted |
-      |                     +----- failed -----+                 +--> draining <--+
-      |                             (back-off)                           |
-      +---------------- copy dropped <--- unloading <--- unload started -+
+              accepted           started           loaded              pushed out
+    absent ------------> fetching ------> loading ---------> resident <-----------> host
+      ^                     ^                | load failed      |     seen in HBM    |
+      |                     +--- failed <----+                  |                    |
+      |                   (back-off)                            +---> draining <-----+
+      | slot lost                                                        | unload started
+      +---------------------------------------------------- unloading <--+
 
 `fetching`: the agent took the load on and the engine has not got it yet. `loading`: the engine is
 at it. `resident`: in a slot of HBM; `host`: in host RAM only. `draining`: it is to go and somebody
-still uses it. `unloading`: the name is gone; the state lasts until the engine drops the copy.
-`failed`: the last load failed; not tried again before `retry_at_ms`.
+still uses it. `unloading`: the name is gone; the state lasts until the copy loses its slot.
+`failed`: the last load failed; not tried again before `retry_at_ms`. Seen on the engine under its
+name, an adapter is `resident` or `host` again whatever it was, unless it is fetching, loading
+or draining.
 
 An event that makes no sense in a state leaves it as it is: what engines tell may come late.
 """
@@ -61,8 +64,8 @@ TRANSITIONS: dict[Event, dict[AdapterState, AdapterState]] = {
     ),
     Event.UNLOAD_FAILED: {_S.UNLOADING: _S.DRAINING},
     Event.KEPT: {_S.DRAINING: _S.HOST},
-    Event.SEEN_IN_HBM: dict.fromkeys((_S.ABSENT, _S.HOST, _S.FAILED), _S.RESIDENT),
-    Event.SEEN_IN_HOST: dict.fromkeys((_S.ABSENT, _S.RESIDENT, _S.FAILED), _S.HOST),
+    Event.SEEN_IN_HBM: dict.fromkeys((_S.ABSENT, _S.HOST, _S.UNLOADING, _S.FAILED), _S.RESIDENT),
+    Event.SEEN_IN_HOST: dict.fromkeys((_S.ABSENT, _S.RESIDENT, _S.UNLOADING, _S.FAILED), _S.HOST),
     Event.NOT_SEEN: dict.fromkeys((_S.HOST, _S.RESIDENT, _S.DRAINING, _S.UNLOADING), _S.ABSENT),
     Event.ENGINE_RESTARTED: dict.fromkeys(_S, _S.ABSENT),
 }

@@ -6,8 +6,9 @@ are known, though (vLLM: `--max-cpu-loras` host copies, `--max-loras` slots in H
 - A load and a step that runs an adapter both touch its host copy and its slot, so both LRUs keep
   the same order and the slots are a subset of the copies: one list with a mark on each says all.
 - A new host copy pushes out the oldest copy, slot included; a new slot pushes out the oldest slot.
-- Each step touches all adapters that run in it, so what runs is never the victim. When everything
-  in HBM runs, a request for another adapter waits and changes nothing.
+- Each step touches all adapters that run in it, so what is idle goes before what runs. When
+  everything in HBM runs, a request for another adapter waits and changes nothing; a load would
+  evict all the same, so the agent makes none then.
 - An unload forgets the name only. The copy stays, nameless, until an LRU drops it; loading the name
   again makes a second copy.
 - A name whose copy was dropped is read again from its path at its next use.

@@ -177,7 +177,7 @@ class AgentApp:
         incarnation = await bucket.put(self._node, b"")
         self._registry_away = False
         self._log.info("incarnation", incarnation=incarnation)
-        await self._reporter.start(incarnation)
+        await self._reporter.run(incarnation)
 
     async def _follow_plans(self) -> None:
         bucket = await self._registry.bucket(keys.PLAN_BUCKET)

@@ -74,8 +74,8 @@ class Reporter:
             self._whole_due_ms = due_ms
             self._wake.set()
 
-    async def start(self, incarnation: int) -> None:
-        """Tell from now on, as `incarnation`."""
+    async def run(self, incarnation: int) -> None:
+        """Tell as `incarnation`, until cancelled."""
         self.incarnation = incarnation
         self._whole_due_ms = self._clock.now_ms()
         while True:

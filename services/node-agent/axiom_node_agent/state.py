@@ -296,8 +296,8 @@ class EngineBook:
         for copy in self.lru.copies:
             if copy.named:
                 seen[copy.adapter] = Event.SEEN_IN_HBM if copy.in_hbm else Event.SEEN_IN_HOST
-            else:
-                # Somebody unloaded it: the copy lasts until the engine needs its place.
+            elif copy.in_hbm:
+                # Somebody unloaded it: the copy has its slot until the engine needs that.
                 seen.setdefault(copy.adapter, Event.UNLOAD_STARTED)
         for name in sorted((self.lives.keys() | seen.keys()) - self.unloading):
             self._happened(name, seen.get(name, Event.NOT_SEEN), now_ms)
