@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.fleet_parts import (
     COLD_MS,
@@ -18,9 +19,10 @@ from tests.fleet_parts import (
 
 from axiom_common.model.adapter import AdapterState
 from axiom_common.model.decision import Candidate, LoadKind, Refused, Term
-from axiom_common.model.ids import BASE, EngineId
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.policy.columns import WaitColumn
+from axiom_common.policy.rendezvous import rendezvous, stable_hash
 
 A, B, C, D = (adapter(i) for i in range(4))
 HOST, LOADING = AdapterState.HOST, AdapterState.LOADING
@@ -93,6 +95,41 @@ def test_a_hot_adapter_spreads_when_waiting_has_paid_for_a_load() -> None:
     assert winners(made, [query(A, i) for i in range(3)]) == [engine(0), engine(1), engine(1)]
 
 
+def test_small_waits_never_pay_for_a_load_however_many() -> None:
+    """The idle engine would cost less, but a wait of 50 ms is less than its load of 71 ms."""
+    busy = WaitColumn(
+        base_ms=50.0, per_request_ms=0.0, per_token_ms=0.0, seats=64, slowdown_per_request_ms=100.0
+    )
+    made = fleet(row(0, residents=(held(A),), wait=busy), row(1))
+    assert winners(made, [query(A, i) for i in range(9)]) == [engine(0)] * 9
+
+
+def test_each_load_starts_a_new_account() -> None:
+    """Engine 0 waits 100 ms; the others wait 200 ms once they have a request."""
+    full_after_one = WaitColumn(base_ms=0.0, per_request_ms=200.0, per_token_ms=0.0, seats=1)
+    made = fleet(
+        row(0, residents=(held(A),), wait=waiting(100.0)),
+        row(1, wait=full_after_one),
+        row(2, wait=full_after_one),
+    )
+    found = winners(made, [query(A, i) for i in range(4)])
+    assert (found[0], found[2]) == (engine(0), engine(0))
+    assert {found[1], found[3]} == {engine(1), engine(2)}
+
+
+@pytest.mark.parametrize("column", ["kv_slowdown", "thermal_slowdown", "latency_slowdown"])
+def test_an_adapter_leaves_a_sick_holder(column: str) -> None:
+    made = fleet(row(0, residents=(held(A),), **{column: 1.5}), row(1))
+    assert winners(made, [query(A, i) for i in range(2)]) == [engine(0), engine(1)]
+
+
+def test_nobody_is_evicted_while_a_slot_is_free_elsewhere() -> None:
+    """Even though the engine with the free slot is the busier one."""
+    made = fleet(row(0), row(1, residents=(held(B), held(C))))
+    made.set_peer_load(engine(0), {BASE: 5})
+    assert winners(made, [query(A)]) == [engine(0)]
+
+
 def test_the_last_resort_opens_only_when_waiting_is_dearer_than_its_load() -> None:
     victim = row(1, residents=(held(B), held(C)))
     cheap = fleet(row(0, residents=(held(A),), wait=waiting(COLD_MS - 1.0)), victim)
@@ -142,6 +179,32 @@ def test_an_idle_victim_is_promised_once() -> None:
     assert made.decide(query(D, 2), "axiom", 0.0).refusals == {Reason.QUARANTINED: 1}
     made.release(first.booking)
     assert made.decide(query(D, 3), "axiom", 0.0).winner is not None
+
+
+def test_a_booked_load_evicts_its_victim_at_once() -> None:
+    made = fleet(row(0, hbm_slots=1, residents=(held(B),)))
+    booking = made.decide(query(A), "axiom", 0.0).booking
+    assert made.choose(query(B), "axiom", 0.0).refusals == {Reason.QUARANTINED: 1}
+    made.release(booking)
+    assert made.choose(query(B), "axiom", 0.0).load is LoadKind.NONE
+
+
+def test_loads_on_one_engine_queue() -> None:
+    made = fleet(row(0, load_queue_ms=30.0))
+    load = list(Term).index(Term.ADAPTER_LOAD)
+
+    def load_ms(name: EngineAdapter, now_ms: float) -> float:
+        (seen,) = made.explain(query(name), "axiom", now_ms)
+        assert isinstance(seen, Candidate)
+        return seen.terms_ms[load]
+
+    assert load_ms(A, 0.0) == pytest.approx(30.0 + COLD_MS)
+    made.decide(query(A), "axiom", 0.0)
+    stall_ms = H2D_MS
+    assert load_ms(B, 0.0) == pytest.approx(30.0 + COLD_MS + COLD_MS + stall_ms)
+    assert load_ms(B, 60.0) == pytest.approx(30.0 + COLD_MS - 60.0 + COLD_MS + stall_ms)
+    # the engine's own word on its queue stands when what is booked is over
+    assert load_ms(B, 1e6) == pytest.approx(30.0 + COLD_MS + stall_ms)
 
 
 def test_a_booked_resident_is_no_victim() -> None:
@@ -252,6 +315,7 @@ def test_an_empty_fleet_decides_nothing() -> None:
 
 def test_rows_grow_and_are_used_again() -> None:
     made = fleet(*(row(i) for i in range(40)))
+    assert len(made.explain(query(), "axiom", 0.0)) == 40
     for i in range(39):
         made.remove(engine(i))
     assert winners(made, [query(number=i) for i in range(3)]) == [engine(39)] * 3
@@ -266,6 +330,7 @@ def test_rows_grow_and_are_used_again() -> None:
 
 def test_a_removed_engine_leaves_every_index() -> None:
     made = fleet(row(0, residents=(held(A),), failures=frozenset({B})), row(1))
+    made.set_peer_load(engine(0), {C: 5})
     made.decide(query(C), "axiom", 0.0)
     made.remove(engine(0))
     made.remove(engine(0))
@@ -273,6 +338,10 @@ def test_a_removed_engine_leaves_every_index() -> None:
     seen = {c.engine: c for c in made.explain(query(A), "axiom", 0.0) if isinstance(c, Candidate)}
     assert seen[engine(2)].scores["adapter-affinity"] == 0.25
     assert made.choose(query(B), "axiom", 0.0).refusals == {}
+    made.set_row(row(0))
+    first, second, third = made.explain(query(C), "axiom", 0.0)
+    assert isinstance(first, Candidate)
+    assert first.terms_ms == second.terms_ms == third.terms_ms  # type: ignore[union-attr]
 
 
 def test_failures_end_with_the_next_row() -> None:
@@ -292,6 +361,15 @@ def test_ties_go_by_hash_and_rounding() -> None:
         assert left.winner is not None
         assert right.winner is not None
         assert left.winner.engine == right.winner.engine
+
+
+def test_the_highest_hash_wins_a_tie() -> None:
+    made = fleet(*(row(i) for i in range(8)))
+    identities = np.array([stable_hash(engine(i)) for i in range(8)], np.uint64)
+    for key in range(50):
+        decision = made.choose(query(affinity_hash=key), "axiom", 0.0)
+        assert decision.winner is not None
+        assert decision.winner.engine == engine(int(np.argmax(rendezvous(identities, key))))
 
 
 def test_round_robin_takes_turns_and_skips_the_refused() -> None:

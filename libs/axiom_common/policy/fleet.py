@@ -191,7 +191,7 @@ class Fleet:
         if loads:
             self._spread.clear(adapter)
         elif adapter != BASE:
-            self._spread.pay(adapter, float(prospect.wait_ms[at]), ask.now_ms)
+            self._spread.pay(adapter, float(prospect.delay_ms[at]), ask.now_ms)
         self._turns[ask.base_model] = int(self._columns.identity[at])
         booking = self._bookings.book(
             engine,

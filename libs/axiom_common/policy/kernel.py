@@ -8,8 +8,8 @@ order of `Term`, no fused multiply-add, costs rounded to 1 us before they are co
 One request in PROBE_ONE_IN goes to an engine that was never heard from, if there is one. All others
 stay with the engines that hold their adapter (bounded spread), then with the first tier, engines
 that need no eviction (affinity above 0); the second tier, affinity exactly 0.0, is the last resort.
-A ring opens when there is nobody within it, or when a load further out is worth it: the best wait
-within exceeds that load, and waiting has cost this adapter as much already (ski rental).
+A ring opens when there is nobody within it, or when a load further out is worth it: the least delay
+within exceeds that load, and delays have cost this adapter as much already (ski rental).
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ def predict(view: FleetView, ask: Ask) -> Prospect:
         held=held,
         affinity=affinity,
         wait_ms=wait_ms,
+        delay_ms=wait_ms + view.kv_ms + view.thermal_ms + view.latency_ms,
         load_ms=load_ms,
         terms_ms=terms_ms,
         cost_us=_cost_us(terms_ms, ask),
@@ -194,14 +195,14 @@ def _contenders(prospect: Prospect, tier: Codes) -> Bools:
 
 
 def _load_is_worth_it(prospect: Prospect, near: Bools, far: Bools) -> bool:
-    """Whether a load on one of `far` beats waiting at the best of `near`."""
+    """Whether a load on one of `far` beats the delay at the best of `near`."""
     if not far.any():
         return False
     if not near.any():
         return True
     load_ms = prospect.load_ms[far].min()
-    waits = prospect.wait_ms[near].min() > load_ms
-    return bool(waits and prospect.ask.waited_ms >= load_ms)
+    is_dear = prospect.delay_ms[near].min() > load_ms
+    return bool(is_dear and prospect.ask.waited_ms >= load_ms)
 
 
 def _cost_us(terms_ms: Floats, ask: Ask) -> Ints:

@@ -136,7 +136,9 @@ class Ask:
 class Prospect:
     """What is predicted for the ask on every row; filters and pickers judge this.
 
-    `load_ms` is the time until the adapter could run; `terms_ms` has one row a `Term`, in its
+    `delay_ms` is what a request loses there besides its own work and load: the wait, and what KV
+    pressure, throttling and ill health cost. `load_ms` is the time until the adapter could run;
+    `terms_ms` has one row a `Term`, in its
     order; `cost_us` is their weighted sum, rounded.
     """
 
@@ -145,6 +147,7 @@ class Prospect:
     held: Codes
     affinity: Floats
     wait_ms: Floats
+    delay_ms: Floats
     load_ms: Floats
     terms_ms: Floats
     cost_us: Ints

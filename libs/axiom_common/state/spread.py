@@ -1,7 +1,7 @@
 """Bounded spread: an adapter gets one more engine when waiting has cost as much as a load would.
 
-Ski rental: every request that waits at the adapter's present engines pays its wait; a load clears
-the account. Whoever decides this way never pays more than twice what knowing the future would. An
+Ski rental: every request at the adapter's present engines pays its delay there; a load clears the
+account. Whoever decides this way never pays more than twice what knowing the future would. An
 account that nobody paid into for `FORGET_MS` starts anew: a busy minute long ago buys nothing.
 """
 
@@ -25,9 +25,9 @@ class Spread:
         waited_ms, paid_at_ms = self._accounts.get(adapter, (0.0, now_ms))
         return waited_ms if now_ms - paid_at_ms <= FORGET_MS else 0.0
 
-    def pay(self, adapter: EngineAdapter, wait_ms: float, now_ms: float) -> None:
-        """One request waits."""
-        waited_ms = self.waited_ms(adapter, now_ms) + wait_ms
+    def pay(self, adapter: EngineAdapter, delay_ms: float, now_ms: float) -> None:
+        """One request is delayed."""
+        waited_ms = self.waited_ms(adapter, now_ms) + delay_ms
         self._accounts.pop(adapter, None)
         self._accounts[adapter] = (waited_ms, now_ms)
         if len(self._accounts) > ACCOUNTS_MAX:
