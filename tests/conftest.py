@@ -10,7 +10,7 @@ import itertools
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -78,22 +78,33 @@ def region() -> RegionId:
 @pytest.fixture
 def own_nats(tmp_path: Path) -> Iterator[ChildServer]:
     """A NATS server of this test alone, to kill and restart."""
-    try:
-        nats_binary()
-    except NotFoundError as error:
-        _missing(str(error))
-    with running(nats_server(tmp_path / "nats")) as server:
-        yield server
+    yield from _child(nats_binary, nats_server(tmp_path / "nats"))
 
 
 @pytest.fixture
 def own_valkey(tmp_path: Path) -> Iterator[ChildServer]:
     """A Valkey server of this test alone, to kill and restart."""
+    yield from _child(valkey_binary, valkey_server(tmp_path / "valkey"))
+
+
+@pytest.fixture(scope="module")
+def module_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildServer]:
+    """A NATS server of this module alone. A test that kills or pauses it brings it back."""
+    yield from _child(nats_binary, nats_server(tmp_path_factory.mktemp("nats")))
+
+
+@pytest.fixture(scope="module")
+def module_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildServer]:
+    """A Valkey server of this module alone. A test that kills or pauses it brings it back."""
+    yield from _child(valkey_binary, valkey_server(tmp_path_factory.mktemp("valkey")))
+
+
+def _child(find_binary: Callable[[], Path], server: ChildServer) -> Iterator[ChildServer]:
     try:
-        valkey_binary()
+        find_binary()
     except NotFoundError as error:
         _missing(str(error))
-    with running(valkey_server(tmp_path / "valkey")) as server:
+    with running(server):
         yield server
 
 

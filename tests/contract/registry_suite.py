@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from tests.eventually import eventually, succeeds
@@ -14,16 +15,24 @@ from tests.eventually import eventually, succeeds
 from axiom_common.errors import ConflictError, UnavailableError
 from axiom_common.ports.registry import Bucket, Entry, Registry
 
+_NUMBERS = itertools.count(1)
+
 
 @dataclass
 class Registries:
-    """A registry, its faults, and time. `ttl_ms` is the shortest time to live that it can keep."""
+    """A registry, its faults, and time. `ttl_ms` is the shortest time to live that it can keep.
+
+    `wipe` is the loss of all records, with a restart where there is a server. `bucket` is a name
+    that no other test uses.
+    """
 
     registry: Registry
     lose: Callable[[], Awaitable[None]]
     restore: Callable[[], Awaitable[None]]
+    wipe: Callable[[], Awaitable[None]]
     pass_time: Callable[[float], Awaitable[None]]
     ttl_ms: float
+    bucket: str = field(default_factory=lambda: f"suite-{next(_NUMBERS)}")
 
 
 class RegistrySuite:
@@ -181,11 +190,53 @@ class RegistrySuite:
             found = {entry.key: entry.revision for entry in await bucket.list()}
             assert acknowledged.items() <= found.items()
 
+    async def test_revisions_grow_even_when_everything_was_lost(self) -> None:
+        async with self.bucket() as (there, bucket), watching(bucket) as told:
+            before = [await bucket.put("k", b"%d" % n) for n in range(5)]
+            await there.wipe()
+            await succeeds(lambda: bucket.get("k"), despite=UnavailableError)
+            assert await bucket.get("k") is None
+            for late in (
+                bucket.update("k", b"late", revision=before[-1]),
+                bucket.delete("k", revision=before[-1]),
+            ):
+                with pytest.raises(ConflictError):
+                    await late
+            after = await bucket.create("k", b"new")
+            assert before[-1] < after < 2**53
+            held = Entry("k", b"new", after)
+            assert await bucket.get("k") == held
+            assert await bucket.list() == (held,)
+            await eventually(lambda: held in told)
+            assert await bucket.update("k", b"newer", revision=after) > after
+
+    async def test_a_watch_tells_what_was_lost_and_does_not_call_it_deleted(self) -> None:
+        async with self.bucket() as (there, bucket):
+            for key in ("a", "b"):
+                await bucket.put(key, key.encode())
+            async with watching(bucket) as told:
+                await eventually(lambda: told[-1:] == [None])
+                await there.wipe()
+                await eventually(lambda: told.count(None) == 2)
+                again = told[told.index(None) + 1 :]
+                assert [(e.key, e.value, e.lost) for e in again if e] == [
+                    ("a", None, True),
+                    ("b", None, True),
+                ]
+                assert again[-1] is None
+                made = Entry("a", b"a", await bucket.create("a", b"a"))
+                await eventually(lambda: told[-1] == made)
+                del told[:]
+                await there.lose()
+                await there.restore()
+                # What was told as lost is not told again.
+                await eventually(lambda: told == [made, None])
+
     @contextlib.asynccontextmanager
     async def bucket(self) -> AsyncIterator[tuple[Registries, Bucket]]:
         """An empty bucket."""
         async with self.open() as there:
-            yield there, await there.registry.bucket("suite")
+            yield there, await there.registry.bucket(there.bucket)
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import nats
@@ -16,7 +16,7 @@ from axiom_cli.stack.servers import ChildServer
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock
-from axiom_common.errors import UnavailableError
+from axiom_common.errors import ConflictError, UnavailableError
 from axiom_common.ports.registry import Entry
 from axiom_common.testing.clock import FakeClock
 from axiom_common.testing.registry import FakeRegistry
@@ -35,13 +35,19 @@ class TestFakeRegistry(RegistrySuite):
             async def restore() -> None:
                 registry.reconnect()
 
-            yield Registries(registry, lose, restore, clock.advance, ttl_ms=1000)
+            async def wipe() -> None:
+                registry.wipe()
+
+            yield Registries(registry, lose, restore, wipe, clock.advance, ttl_ms=1000)
 
 
 class TestNatsRegistry(RegistrySuite):
     @pytest.fixture(autouse=True)
-    def _server(self, own_nats: ChildServer) -> None:
-        self.server = own_nats
+    def _server(self, module_nats: ChildServer) -> Iterator[None]:
+        self.server = module_nats
+        yield
+        module_nats.resume()
+        module_nats.start()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Registries]:
@@ -55,12 +61,17 @@ class TestNatsRegistry(RegistrySuite):
             async def restore() -> None:
                 self.server.start()
 
+            async def wipe() -> None:
+                self.server.kill()
+                self.server.wipe()
+                self.server.start()
+
             async def pass_time(duration_ms: float) -> None:
                 # The server's own clock runs; tests wait for what it does.
                 await asyncio.sleep(duration_ms / 1e3)
 
             registry = NatsRegistry(connection)
-            yield Registries(registry, lose, restore, pass_time, ttl_ms=1000)
+            yield Registries(registry, lose, restore, wipe, pass_time, ttl_ms=1000)
             await connection.close()
 
     async def test_a_handle_works_once_the_server_is_there(self) -> None:
@@ -74,7 +85,8 @@ class TestNatsRegistry(RegistrySuite):
             async with watching(bucket) as told:
                 self.server.start()
                 await succeeds(lambda: bucket.put("k", b"v"), despite=UnavailableError)
-                await eventually(lambda: Entry("k", b"v", 1) in told)
+                held = await bucket.get("k")
+                await eventually(lambda: held in told)
             await connection.close()
 
     async def test_a_watch_tells_what_vanished_without_a_word(self) -> None:
@@ -84,27 +96,29 @@ class TestNatsRegistry(RegistrySuite):
             async with watching(bucket) as told:
                 await eventually(lambda: told[-1:] == [None])
                 own = await nats.connect(self.server.url)
-                await own.jetstream().purge_stream("KV_suite", subject="$KV.suite.vanished")
+                await own.jetstream().purge_stream(
+                    f"KV_{there.bucket}", subject=f"$KV.{there.bucket}.vanished"
+                )
                 await own.close()
                 await there.lose()
                 await there.restore()
                 await eventually(lambda: told.count(None) == 2)
                 again = told[told.index(None) + 1 :]
-                assert [(e.key, e.value) for e in again if e] == [
-                    ("kept", b""),
-                    ("vanished", None),
+                assert [(e.key, e.value, e.lost) for e in again if e] == [
+                    ("kept", b"", False),
+                    ("vanished", None, False),
                 ]
 
     async def test_a_watch_whose_subscription_dies_in_silence_begins_again(self) -> None:
-        async with self.bucket() as (_, bucket), watching(bucket) as told:
+        async with self.bucket() as (there, bucket), watching(bucket) as told:
             await eventually(lambda: told == [None])
             own = await nats.connect(self.server.url)
             streams = own.jetstream()
-            for consumer in await streams.consumers_info("KV_suite"):
-                await streams.delete_consumer("KV_suite", consumer.name)
+            for consumer in await streams.consumers_info(f"KV_{there.bucket}"):
+                await streams.delete_consumer(f"KV_{there.bucket}", consumer.name)
             await own.close()
             revision = await bucket.put("k", b"v")
-            await eventually(lambda: Entry("k", b"v", revision) in told, within_s=8)
+            await eventually(lambda: Entry("k", b"v", revision) in told)
 
     async def test_a_server_that_hangs_is_unavailable(self) -> None:
         async with self.bucket() as (_, bucket):
@@ -116,13 +130,23 @@ class TestNatsRegistry(RegistrySuite):
             self.server.resume()
             await succeeds(lambda: bucket.put("k", b"x"), despite=UnavailableError)
 
-    async def test_a_lost_bucket_is_made_again(self) -> None:
-        async with self.bucket() as (_, bucket):
-            await bucket.put("k", b"v")
+    async def test_a_bucket_deleted_under_way_is_made_again_as_a_lost_one(self) -> None:
+        async with self.bucket() as (there, bucket), watching(bucket) as told:
+            before = await bucket.put("k", b"v")
+            await eventually(lambda: Entry("k", b"v", before) in told)
             own = await nats.connect(self.server.url)
-            await own.jetstream().delete_key_value("suite")
+            await own.jetstream().delete_key_value(there.bucket)
             await own.close()
-            await succeeds(lambda: bucket.put("k", b"again"), despite=UnavailableError)
-            held = await bucket.get("k")
-            assert held is not None
-            assert held.value == b"again"
+            await eventually(lambda: [e.key for e in told if e and e.lost] == ["k"])
+            assert await bucket.create("k", b"again") > before
+
+    async def test_who_missed_that_a_bucket_was_made_anew_finds_out_by_a_conflict(self) -> None:
+        async with self.bucket() as (there, bucket):
+            before = [await bucket.put("k", b"%d" % n) for n in range(3)]
+            own = await nats.connect(self.server.url)
+            await own.jetstream().delete_key_value(there.bucket)
+            await own.jetstream().create_key_value(bucket=there.bucket, history=1)
+            await own.close()
+            with pytest.raises(ConflictError):
+                await bucket.update("k", b"late", revision=before[-1])
+            assert await bucket.create("k", b"new") > before[-1]

@@ -28,6 +28,7 @@ HOST = "127.0.0.1"
 START_TIMEOUT_MS = 10_000.0
 STOP_TIMEOUT_S = 5.0
 POLL_S = 0.01
+PROBE_TIMEOUT_S = 0.25
 START_ATTEMPTS_MAX = 3
 VALKEY_MEMORY = "256mb"
 _PR_SET_PDEATHSIG = 1
@@ -104,6 +105,12 @@ class ChildServer:
             self._process.wait(STOP_TIMEOUT_S)
             self._process = None
 
+    def wipe(self) -> None:
+        """Remove its data, as a disk that was lost; it must be down."""
+        for path in self._data_dir.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nobody answers."""
         if self._process is not None:
@@ -136,7 +143,7 @@ class ChildServer:
 
     def _serves(self) -> bool:
         try:
-            with socket.create_connection((HOST, self.port), timeout=1.0) as connection:
+            with socket.create_connection((HOST, self.port), timeout=PROBE_TIMEOUT_S) as connection:
                 return self._kind.serving(connection)
         except OSError:
             return False

@@ -4,6 +4,11 @@ A bucket is a handle that opens its stream, and makes it where it is missing, on
 process may start before NATS does. A time to live is a whole number of seconds on the server, so it
 is rounded up. An expired record leaves a marker, for watches to see; the library's own get and
 create take that marker for a value, so reads and writes here use the stream beneath.
+
+A stream whose store was lost is made anew and counts from 1 again, but incarnations and fences must
+go on growing. So a revision is the stream's life, from its moment of creation, plus the sequence
+number: it grows as long as a stream takes fewer than 2^10 writes per ms on average, and it stays
+below 2^53, exact as a double, until the year 2248.
 """
 
 from __future__ import annotations
@@ -12,11 +17,13 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, TypeVar, cast
 
 import nats.js.errors
 from nats.js import JetStreamContext
-from nats.js.api import Header, KeyValueConfig
+from nats.js.api import Header, KeyValueConfig, StreamInfo
 from nats.js.kv import (
     KV_DEL,
     KV_MARKER_REASON,
@@ -30,7 +37,7 @@ from axiom_common.drivers.watch_progress import WatchProgress
 from axiom_common.errors import ConflictError, UnavailableError
 from axiom_common.ports.registry import Entry
 
-CALL_TIMEOUT_MS = 2_000.0
+CALL_TIMEOUT_MS = 1_000.0
 MARKER_TTL_S = 60.0
 """How long the server keeps the marker of an expired record."""
 VALUE_BYTES_MAX = 1 << 20
@@ -38,7 +45,10 @@ QUIET_S = 0.25
 """A watch that was told nothing for so long looks whether its session still is open."""
 BEHIND_CHECK_QUIETS = 8
 """After so many quiet times in a row it asks the stream whether it missed anything."""
+LIFE_SHIFT = 10
+"""Bits of a revision below the ms of the stream's creation."""
 
+_ABSENT = 0
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 _OTHER_CONFIGURATION = 10058
 _NO_MESSAGE = 10037
@@ -51,6 +61,16 @@ class _Watcher(Protocol):
     async def __anext__(self) -> KeyValue.Entry | None: ...
 
     async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A bucket's stream as one session opened it. A revision is `life` plus sequence number."""
+
+    session: Session
+    jetstream: JetStreamContext
+    kv: KeyValue
+    life: int
 
 
 class NatsRegistry:
@@ -80,9 +100,9 @@ class NatsBucket:
         self._history = history
         self._timeout_s = call_timeout_ms / 1e3
         # How JetStream itself names a bucket's stream and its subjects.
-        self._stream = f"KV_{name}"
+        self._stream_name = f"KV_{name}"
         self._prefix = f"$KV.{name}."
-        self._opened: tuple[Session, JetStreamContext, KeyValue] | None = None
+        self._opened: _Stream | None = None
 
     async def get(self, key: str) -> Entry | None:
         """The record, or None."""
@@ -92,14 +112,14 @@ class NatsBucket:
     async def list(self) -> tuple[Entry, ...]:
         """All present records, by key."""
 
-        async def call(_: JetStreamContext, kv: KeyValue) -> tuple[Entry, ...]:
-            watcher = await kv.watchall(ignore_deletes=True)
+        async def call(stream: _Stream) -> tuple[Entry, ...]:
+            watcher = await stream.kv.watchall(ignore_deletes=True)
             entries: list[Entry] = []
             try:
                 async for found in watcher:
                     if found is None:
                         break
-                    entries.append(_entry(found))
+                    entries.append(_entry(found, stream.life))
             finally:
                 await _stop(cast("_Watcher", watcher))
             return tuple(sorted(entries, key=lambda entry: entry.key))
@@ -113,7 +133,7 @@ class NatsBucket:
     async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
         """Write only if absent; deleted and expired count as absent."""
         try:
-            return await self._write(key, value, revision=0, ttl_ms=ttl_ms)
+            return await self._write(key, value, revision=_ABSENT, ttl_ms=ttl_ms)
         except ConflictError:
             last = await self._last(key)
             if last is None or last.value is not None:
@@ -152,7 +172,8 @@ class NatsBucket:
         self, session: Session, progress: WatchProgress
     ) -> AsyncGenerator[Entry | None, None]:
         """Tell what is present and then changes, until one may have been missed."""
-        progress.begin(await self._last_revision())
+        life, last_revision = await self._position()
+        progress.begin(life, last_revision)
         watcher = await self._call(_watch_all)
         quiets = 0
         try:
@@ -162,17 +183,17 @@ class NatsBucket:
                         found = await anext(watcher)
                 except TimeoutError:
                     quiets += 1
-                    if quiets % BEHIND_CHECK_QUIETS == 0 and not progress.complete(
-                        await self._last_revision()
-                    ):
-                        return
+                    if quiets % BEHIND_CHECK_QUIETS == 0 or progress.owes:
+                        _, last_revision = await self._position()
+                        if not progress.complete(last_revision):
+                            return
                     continue
                 quiets = 0
                 if found is None:
                     for gone in progress.end_of_present():
                         yield gone
                     yield None
-                elif progress.take(entry := _entry(found)):
+                elif progress.take(entry := _entry(found, life)):
                     yield entry
         finally:
             await _stop(watcher)
@@ -180,21 +201,28 @@ class NatsBucket:
     async def _last(self, key: str) -> Entry | None:
         """The newest message of a key; its value is None where that says deleted or expired."""
 
-        async def call(jetstream: JetStreamContext, _: KeyValue) -> Entry | None:
+        async def call(stream: _Stream) -> Entry | None:
             try:
-                message = await jetstream.get_last_msg(self._stream, self._prefix + key)
+                message = await stream.jetstream.get_last_msg(self._stream_name, self._prefix + key)
             except nats.js.errors.NotFoundError as error:
                 if error.err_code == _NO_MESSAGE:
                     return None
                 raise
             gone = _says_gone(message.headers or {})
-            return Entry(key, None if gone else message.data or b"", message.seq or 0)
+            value = None if gone else message.data or b""
+            return Entry(key, value, stream.life + (message.seq or 0))
 
         return await self._call(call)
 
-    async def _last_revision(self) -> int:
-        async def call(jetstream: JetStreamContext, _: KeyValue) -> int:
-            return (await jetstream.stream_info(self._stream)).state.last_seq
+    async def _position(self) -> tuple[int, int]:
+        """The stream's life as it is now, and its last revision."""
+
+        async def call(stream: _Stream) -> tuple[int, int]:
+            info = await stream.jetstream.stream_info(self._stream_name)
+            life = _life(info)
+            if life != stream.life:
+                self._opened = None
+            return life, life + info.state.last_seq
 
         return await self._call(call)
 
@@ -207,46 +235,56 @@ class NatsBucket:
         ttl_ms: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        sent = dict(headers or {})
-        if revision is not None:
-            sent[Header.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(revision)
+        """Write; with `revision` only on that one, `_ABSENT` for none."""
 
-        async def call(jetstream: JetStreamContext, _: KeyValue) -> int:
+        async def call(stream: _Stream) -> int:
+            sent = dict(headers or {})
+            if revision is not None:
+                sequence = revision if revision == _ABSENT else revision - stream.life
+                if sequence < 0:
+                    raise ConflictError(f"{self._name}/{key}: revision {revision} is lost")
+                sent[Header.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(sequence)
             ttl_s = None if ttl_ms is None else math.ceil(ttl_ms / 1e3)
             try:
-                ack = await jetstream.publish(
-                    self._prefix + key, value, stream=self._stream, headers=sent, msg_ttl=ttl_s
+                ack = await stream.jetstream.publish(
+                    self._prefix + key,
+                    value,
+                    stream=self._stream_name,
+                    headers=sent,
+                    msg_ttl=ttl_s,
                 )
             except nats.js.errors.APIError as error:
                 if error.err_code in _WRONG_LAST_SEQUENCE:
+                    # The sequence may be that of an earlier life, so the next call looks again.
+                    self._opened = None
                     raise ConflictError(f"{self._name}/{key}: {error.description}") from error
                 raise
-            return ack.seq
+            return stream.life + ack.seq
 
         return await self._call(call)
 
-    async def _call(self, call: Callable[[JetStreamContext, KeyValue], Awaitable[_T]]) -> _T:
+    async def _call(self, call: Callable[[_Stream], Awaitable[_T]]) -> _T:
         session = self._connection.session()
         try:
             async with session.bounded(self._timeout_s):
-                jetstream, kv = await self._open(session)
-                return await call(jetstream, kv)
+                return await call(await self._open(session))
         except CONNECTION_ERRORS as error:
             # The stream may be gone, so the next call looks again.
             self._opened = None
             cause = str(error) or type(error).__name__
             raise UnavailableError(f"bucket {self._name}: {cause}") from error
 
-    async def _open(self, session: Session) -> tuple[JetStreamContext, KeyValue]:
-        if self._opened is not None and self._opened[0] is session:
-            return self._opened[1], self._opened[2]
-        jetstream = session.client.jetstream(timeout=self._timeout_s)
-        try:
-            kv = await jetstream.key_value(self._name)
-        except nats.js.errors.BucketNotFoundError:
-            kv = await self._make(jetstream)
-        self._opened = (session, jetstream, kv)
-        return jetstream, kv
+    async def _open(self, session: Session) -> _Stream:
+        opened = self._opened
+        if opened is None or opened.session is not session:
+            jetstream = session.client.jetstream(timeout=self._timeout_s)
+            try:
+                kv = await jetstream.key_value(self._name)
+            except nats.js.errors.BucketNotFoundError:
+                kv = await self._make(jetstream)
+            life = _life(await jetstream.stream_info(self._stream_name))
+            opened = self._opened = _Stream(session, jetstream, kv, life)
+        return opened
 
     async def _make(self, jetstream: JetStreamContext) -> KeyValue:
         config = KeyValueConfig(
@@ -264,8 +302,8 @@ class NatsBucket:
             return await jetstream.key_value(self._name)
 
 
-async def _watch_all(_: JetStreamContext, kv: KeyValue) -> _Watcher:
-    return cast("_Watcher", await kv.watchall())
+async def _watch_all(stream: _Stream) -> _Watcher:
+    return cast("_Watcher", await stream.kv.watchall())
 
 
 async def _stop(watcher: _Watcher) -> None:
@@ -274,9 +312,15 @@ async def _stop(watcher: _Watcher) -> None:
         await watcher.stop()
 
 
-def _entry(found: KeyValue.Entry) -> Entry:
+def _life(info: StreamInfo) -> int:
+    # JetStream tells it of each stream.
+    created = cast("datetime", info.created)
+    return int(created.timestamp() * 1e3) << LIFE_SHIFT
+
+
+def _entry(found: KeyValue.Entry, life: int) -> Entry:
     gone = found.operation in (KV_DEL, KV_PURGE)
-    return Entry(found.key, None if gone else found.value or b"", found.revision or 0)
+    return Entry(found.key, None if gone else found.value or b"", life + (found.revision or 0))
 
 
 def _says_gone(headers: Mapping[str, str]) -> bool:

@@ -9,20 +9,23 @@ class WatchProgress:
     """Turns the tellings of single subscriptions into one story without holes.
 
     A telling begins with what is present. Whatever was told before and is not told again has gone
-    meanwhile, and the story has to say so.
+    meanwhile, and the story has to say so: deleted, or lost when the bucket began a new life.
     """
 
     def __init__(self) -> None:
         self._known: set[str] = set()
+        self._known_life = 0
         self._seen: set[str] | None = None
-        self._base = 0
+        self._life = 0
+        self._begun_at = 0
         self._told = 0
         self._owed = 0
 
-    def begin(self, last_revision: int) -> None:
-        """A telling begins; the bucket is at `last_revision` now."""
+    def begin(self, life: int, last_revision: int) -> None:
+        """A telling begins; the bucket is in `life`, any number of its own, at `last_revision`."""
         self._seen = set()
-        self._base = self._told = self._owed = last_revision
+        self._life = life
+        self._begun_at = self._told = self._owed = last_revision
 
     def take(self, entry: Entry) -> bool:
         """Note an entry; False when it tells nothing: a deletion of what was never told."""
@@ -37,18 +40,27 @@ class WatchProgress:
         return True
 
     def end_of_present(self) -> tuple[Entry, ...]:
-        """All that is present was told; the deletions that were missed, by key."""
+        """All that is present was told; what has gone unseen, by key."""
         seen = self._seen or set()
-        gone = tuple(Entry(key, None, self._base) for key in sorted(self._known - seen))
+        lost = self._life != self._known_life
+        gone = tuple(
+            Entry(key, None, self._begun_at, lost=lost) for key in sorted(self._known - seen)
+        )
         self._known &= seen
+        self._known_life = self._life
         self._seen = None
         return gone
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that the bucket had at the last `complete` has not come yet."""
+        return self._told < self._owed
 
     def complete(self, last_revision: int) -> bool:
         """Ask this from time to time: False when what the bucket had last time never came.
 
         False also while the present was not told to its end since last time.
         """
-        complete = self._told >= self._owed and self._seen is None
+        complete = not self.owes and self._seen is None
         self._owed = last_revision
         return complete

@@ -9,11 +9,16 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record. `value` None: the key was deleted. `revision` grows over the whole bucket."""
+    """One record. `revision` grows over the whole bucket, even when its store is lost and made anew.
+
+    `value` None: the key was deleted. `lost`, told by watches only: nobody deleted it, it went down
+    with the store. Whoever still knows the value may go on with it, and create it again.
+    """
 
     key: str
     value: bytes | None
     revision: int
+    lost: bool = False
 
 
 class Bucket(Protocol):
@@ -51,8 +56,8 @@ class Bucket(Protocol):
 
     def watch(self) -> AsyncIterator[Entry | None]:
         """All present records, then None once, then each change as it comes. Survives reconnects:
-        after one the present records are told again, what vanished meanwhile as deleted, then
-        None."""
+        after one the present records are told again, what vanished meanwhile as deleted, or as
+        lost where the store was, then None."""
         ...
 
 

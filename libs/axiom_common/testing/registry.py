@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from axiom_common.drivers.watch_progress import WatchProgress
 from axiom_common.errors import ConflictError, UnavailableError
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.registry import Entry
@@ -14,7 +15,7 @@ WATCH_PENDING_MAX = 4096
 
 
 class FakeRegistry:
-    """A `Registry`. `disconnect` and `reconnect` are the faults; records outlive both.
+    """A `Registry`. `disconnect`, `reconnect` and `wipe` are the faults; only `wipe` loses records.
 
     `owner` runs the expiry of records with a time to live.
     """
@@ -43,6 +44,11 @@ class FakeRegistry:
         for bucket in self._buckets.values():
             bucket.tell_again()
 
+    def wipe(self) -> None:
+        """Lose every record, as a server whose disk was lost."""
+        for bucket in self._buckets.values():
+            bucket.wipe()
+
 
 class FakeBucket:
     """A `Bucket`."""
@@ -53,6 +59,7 @@ class FakeBucket:
         self._clock = clock
         self._up = up
         self._revision = 0
+        self._life = 0
         self._entries: dict[str, Entry] = {}
         self._watches: list[asyncio.Queue[Entry | None]] = []
 
@@ -94,27 +101,24 @@ class FakeBucket:
         self._write(key, None)
 
     async def watch(self) -> AsyncIterator[Entry | None]:
-        """Present records, None, then changes; again after each reconnect."""
-        known: set[str] = set()
+        """Present records, None, then changes; again after each reconnect and wipe."""
+        progress = WatchProgress()
         while True:
             await self._up.wait()
             queue: asyncio.Queue[Entry | None] = asyncio.Queue()
-            present = [self._entries[key] for key in sorted(self._entries)]
-            gone = sorted(known - self._entries.keys())
             self._watches.append(queue)
+            present = [self._entries[key] for key in sorted(self._entries)]
+            progress.begin(self._life, self._revision)
             try:
                 for entry in present:
+                    progress.take(entry)
                     yield entry
-                for key in gone:
-                    yield Entry(key, None, self._revision)
-                known = {entry.key for entry in present}
+                for gone in progress.end_of_present():
+                    yield gone
                 yield None
                 while (change := await queue.get()) is not None:
-                    if change.value is None:
-                        known.discard(change.key)
-                    else:
-                        known.add(change.key)
-                    yield change
+                    if progress.take(change):
+                        yield change
             finally:
                 self._watches.remove(queue)
 
@@ -122,6 +126,12 @@ class FakeBucket:
         """Make every watch start over."""
         for queue in self._watches:
             queue.put_nowait(None)
+
+    def wipe(self) -> None:
+        """Lose every record. Revisions go on; those from before match nothing any more."""
+        self._entries.clear()
+        self._life += 1
+        self.tell_again()
 
     def _check_up(self) -> None:
         if not self._up.is_set():
