@@ -146,14 +146,51 @@ class BusSuite:
         async with self.open() as buses:
 
             async def silent(subject: str, payload: bytes) -> bytes:
-                await asyncio.Event().wait()
-                return b""
+                return await asyncio.Future[bytes]()
 
             await buses.two.respond("silent", silent)
             await ready(buses)
             async with asyncio.timeout(2):
                 with pytest.raises(UnavailableError, match="50 ms"):
                     await buses.one.request("silent", b"", timeout_ms=50)
+
+    async def test_a_responder_that_fails_is_told_at_once_and_goes_on(self) -> None:
+        async with self.open() as buses:
+
+            async def picky(subject: str, payload: bytes) -> bytes:
+                if payload == b"bad":
+                    raise ConflictError("this one not")
+                return payload
+
+            await buses.two.respond("picky", picky)
+            await ready(buses)
+            async with asyncio.timeout(2):
+                with pytest.raises(UnavailableError, match="failed"):
+                    await buses.one.request("picky", b"bad", timeout_ms=60_000)
+            assert await buses.one.request("picky", b"good", timeout_ms=2000) == b"good"
+
+    async def test_a_request_under_way_ends_with_the_connection(self) -> None:
+        async with self.open() as buses:
+            heard = asyncio.Event()
+
+            async def silent(subject: str, payload: bytes) -> bytes:
+                heard.set()
+                return await asyncio.Future[bytes]()
+
+            await buses.two.respond("silent", silent)
+            await ready(buses)
+
+            async def lose() -> None:
+                await eventually(heard.is_set)
+                await buses.lose()
+
+            async with asyncio.timeout(2):
+                outcome, _ = await asyncio.gather(
+                    buses.one.request("silent", b"", timeout_ms=60_000),
+                    lose(),
+                    return_exceptions=True,
+                )
+            assert isinstance(outcome, UnavailableError)
 
     async def test_all_goes_on_after_a_loss(self) -> None:
         async with self.open() as buses:
@@ -214,11 +251,9 @@ class Told:
 
 async def ready(buses: Buses) -> None:
     """Wait until the server knows all subscriptions made so far: it handles one bus in order."""
-    there = Told()
 
     async def answer(subject: str, payload: bytes) -> bytes:
-        await there()
-        return b""
+        return b"here"
 
     await buses.one.respond("ready.one", answer)
     await buses.two.respond("ready.two", answer)

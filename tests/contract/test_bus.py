@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +42,11 @@ class TestFakeBus(BusSuite):
 
 class TestNatsBus(BusSuite):
     @pytest.fixture(autouse=True)
-    def _server(self, own_nats: ChildServer) -> None:
-        self.server = own_nats
+    def _server(self, module_nats: ChildServer) -> Iterator[None]:
+        self.server = module_nats
+        yield
+        module_nats.resume()
+        module_nats.start()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Buses]:

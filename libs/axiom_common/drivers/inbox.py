@@ -13,10 +13,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from axiom_common.errors import AxiomError
+from axiom_common.ports.bus import Responder
 from axiom_common.runtime.lifecycle import Owner
 
 PENDING_MAX = 4096
 PENDING_BYTES_MAX = 64 << 20
+FAILED = b""
+"""What who asked gets from a responder that failed: no message of Axiom is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +108,19 @@ class Inbox:
             await handle(delivery)
         except AxiomError as error:
             self._on_error(delivery.subject, error)
+
+
+async def answer(delivery: Delivery, responder: Responder) -> None:
+    """Send who asked the responder's answer, or that it failed."""
+    try:
+        reply = await responder(delivery.subject, delivery.payload)
+    except AxiomError:
+        await _reply(delivery, FAILED)
+        raise
+    await _reply(delivery, reply)
+
+
+async def _reply(delivery: Delivery, reply: bytes) -> None:
+    # A plain message on the subject of a request: nobody waits.
+    if delivery.reply is not None:
+        await delivery.reply(reply)

@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Callable
 import nats.errors
 from nats.aio.msg import Msg
 
-from axiom_common.drivers.inbox import PENDING_BYTES_MAX, PENDING_MAX, Delivery, Inbox
+from axiom_common.drivers.inbox import (
+    FAILED,
+    PENDING_BYTES_MAX,
+    PENDING_MAX,
+    Delivery,
+    Inbox,
+    answer,
+)
 from axiom_common.drivers.nats_connection import (
     CONNECTION_ERRORS,
     OUTBOUND_BYTES_MAX,
@@ -66,9 +73,7 @@ class NatsBus:
         """Answer requests, each in a task of the connection's owner."""
 
         async def handle(delivery: Delivery) -> None:
-            answer = await responder(delivery.subject, delivery.payload)
-            if delivery.reply is not None:
-                await delivery.reply(answer)
+            await answer(delivery, responder)
 
         inbox = await self._inbox(subject)
         owner = self._connection.owner
@@ -83,12 +88,14 @@ class NatsBus:
         timeout_s = timeout_ms / 1e3
         try:
             async with session.bounded(timeout_s):
-                answer = await session.client.request(subject, payload, timeout=timeout_s)
+                reply = await session.client.request(subject, payload, timeout=timeout_s)
         except nats.errors.NoRespondersError as error:
             raise UnavailableError(f"nobody answers on {subject}") from error
         except CONNECTION_ERRORS as error:
             raise UnavailableError(f"no answer on {subject} in {timeout_ms:g} ms") from error
-        return answer.data
+        if reply.data == FAILED:
+            raise UnavailableError(f"the responder on {subject} failed")
+        return reply.data
 
     def on_reconnect(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Call back after each session but one opened by the connection's `start`."""
@@ -120,8 +127,8 @@ class NatsBus:
         if not message.reply:
             return None
 
-        async def reply(answer: bytes) -> None:
-            await self.publish(message.reply, answer)
+        async def reply(payload: bytes) -> None:
+            await self.publish(message.reply, payload)
 
         return reply
 

@@ -8,7 +8,7 @@ from typing import Protocol
 Handler = Callable[[str, bytes], Awaitable[None]]
 """Gets (subject, payload)."""
 Responder = Callable[[str, bytes], Awaitable[bytes]]
-"""Gets (subject, payload), returns the reply."""
+"""Gets (subject, payload), returns the reply, which is never empty."""
 
 
 class Bus(Protocol):
@@ -37,11 +37,15 @@ class Bus(Protocol):
         ...
 
     async def respond(self, subject: str, responder: Responder, *, concurrency: int = 64) -> None:
-        """Answer requests on `subject`, at most `concurrency` at a time, until the bus closes."""
+        """Answer requests on `subject`, at most `concurrency` at a time, until the bus closes.
+
+        An `AxiomError` of the responder is logged here, and who asked is told at once.
+        """
         ...
 
     async def request(self, subject: str, payload: bytes, *, timeout_ms: float) -> bytes:
-        """Ask and wait. UnavailableError when nobody answers in time or the bus is down."""
+        """Ask and wait. UnavailableError when nobody answers in time, the responder fails, or the
+        bus is down or lost on the way."""
         ...
 
     def on_reconnect(self, callback: Callable[[], Awaitable[None]]) -> None:

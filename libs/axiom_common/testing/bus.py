@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from axiom_common.drivers.inbox import PENDING_MAX, Delivery, Inbox
+from axiom_common.drivers.inbox import FAILED, PENDING_MAX, Delivery, Inbox, answer
 from axiom_common.errors import AxiomError, UnavailableError
 from axiom_common.ports.bus import Handler, Responder
 from axiom_common.runtime.lifecycle import Owner
@@ -47,6 +47,7 @@ class FakeBus:
         self._pending_max = pending_max
         self._inboxes: list[Inbox] = []
         self._callbacks: list[Callable[[], Awaitable[None]]] = []
+        self._asked: set[asyncio.Future[bytes]] = set()
         self._connected = True
 
     @property
@@ -78,9 +79,7 @@ class FakeBus:
         """Answer requests."""
 
         async def handle(delivery: Delivery) -> None:
-            answer = await responder(delivery.subject, delivery.payload)
-            if delivery.reply is not None:
-                await delivery.reply(answer)
+            await answer(delivery, responder)
 
         inbox = self._inbox(subject, responds=True)
         self._owner.create_task(
@@ -93,25 +92,34 @@ class FakeBus:
         self._check_connected()
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-        async def reply(answer: bytes) -> None:
+        async def reply(payload: bytes) -> None:
             if not answered.done():
-                answered.set_result(answer)
+                answered.set_result(payload)
 
         if not self._hub.deliver(Delivery(subject, payload, reply)):
             raise UnavailableError(f"nobody answers on {subject}")
+        self._asked.add(answered)
         try:
             async with asyncio.timeout(timeout_ms / 1e3):
-                return await answered
+                got = await answered
         except TimeoutError as error:
             raise UnavailableError(f"no answer on {subject} in {timeout_ms:g} ms") from error
+        finally:
+            self._asked.discard(answered)
+        if got == FAILED:
+            raise UnavailableError(f"the responder on {subject} failed")
+        return got
 
     def on_reconnect(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Call back in `reconnect`."""
         self._callbacks.append(callback)
 
     def disconnect(self) -> None:
-        """Lose the hub: nothing goes out, nothing comes in."""
+        """Lose the hub: nothing goes out, nothing comes in, and who waits for an answer is told."""
         self._connected = False
+        for answered in self._asked:
+            if not answered.done():
+                answered.set_exception(UnavailableError("the bus was lost"))
 
     async def reconnect(self) -> None:
         """Come back; what was sent meanwhile is lost."""
