@@ -294,6 +294,19 @@ async def test_requests_beyond_the_bound_are_refused(region: Region) -> None:
         asking.cancel()
 
 
+async def test_engines_whose_own_queue_is_full_are_busy_not_broken() -> None:
+    async with region_of(engines=1, max_num_queued_reqs=1) as region, served(region) as gateway:
+        slow_down(region, 100.0)
+        async with asyncio.TaskGroup() as group:
+            asking = [
+                group.create_task(gateway.ask(BASE_MODEL, tokens=20), name="ask") for _ in range(4)
+            ]
+            answers = [await answer for answer in asyncio.as_completed(asking)]
+        refused = [answer for answer in answers if answer.status != 200]
+        assert refused
+        assert {(a.status, a.error["code"]) for a in refused} == {(429, "all-saturated")}
+
+
 async def test_bodies_that_come_too_slowly_or_fill_the_memory_are_refused(
     region: Region,
 ) -> None:

@@ -42,6 +42,8 @@ FAILURES_MAX = 2
 """Tries that may fail at an engine: the first one, and once elsewhere."""
 SETBACKS_MAX = 8
 """Engines that may fail a request, or refuse its load for good, before it is given up."""
+ENGINE_FULL_STATUS = 503
+"""vLLM's answer when its own queue is full."""
 PAUSE_MS_MIN = 25.0
 PAUSE_MS_MAX = 400.0
 """Between two rounds of asking agents that had no idle slot; doubles within these bounds."""
@@ -244,7 +246,8 @@ class Dispatcher:
                 return
         job.failures += 1
         job.failed += (engine,)
-        job.reason = Reason.ENGINE_FAILED
+        is_full = outcome.status == ENGINE_FULL_STATUS
+        job.reason = Reason.ALL_SATURATED if is_full else Reason.ENGINE_FAILED
 
     def _record(self, job: Job, query: Query, decision: Decision) -> None:
         self._decisions.add(
