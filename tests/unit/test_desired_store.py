@@ -266,3 +266,23 @@ async def test_what_was_deleted_while_the_registry_was_away_is_gone_after_it() -
         it.registry.reconnect()
         await it.store.put_adapter(replace(SPEC, name="c"))
         await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "c"})
+
+
+async def test_what_the_registry_lost_stays_in_force_until_somebody_says_otherwise() -> None:
+    async with followed() as it:
+        await it.watch.wait_synced()
+        for name in ("b", "c"):
+            await it.store.put_adapter(replace(SPEC, name=name))
+        await eventually(lambda: len(it.watch.adapters) == 3)
+        it.registry.wipe()
+        await eventually(lambda: len(it.watch.lost) == 3)
+        assert set(it.watch.adapters) == {SPEC.name, "b", "c"}
+        assert it.changes == [1, 2, 3, 3]
+        for lost in it.watch.lost[1:]:
+            await it.bucket.create(desired.key_of(lost), desired.encode(lost))
+        await eventually(lambda: it.watch.lost == (SPEC,))
+        await it.store.delete_adapter("b")
+        await it.store.put_adapter(replace(SPEC, rank=8))
+        await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "c"})
+        await eventually(lambda: it.watch.lost == ())
+        assert it.watch.adapters[SPEC.name].rank == 8

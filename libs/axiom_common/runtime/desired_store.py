@@ -203,7 +203,8 @@ class DesiredWatch:
     """Follows the desired state; the properties are what is declared now.
 
     `on_change` is called after each change once everything was told (`synced`). A record that does
-    not parse is counted and logged, and the last good one under its key stays in force.
+    not parse is counted and logged, and the last good one under its key stays in force. So does
+    what the registry lost: nobody withdrew it.
     """
 
     def __init__(self, bucket: Bucket, log: Log, on_change: Callable[[], None]) -> None:
@@ -211,6 +212,7 @@ class DesiredWatch:
         self._log = log
         self._on_change = on_change
         self._by_key: dict[str, desired.Declared] = {}
+        self._lost: set[str] = set()
         self._adapters: dict[str, AdapterSpec] = {}
         self._base_models: dict[str, BaseModelSpec] = {}
         self._tenants: dict[str, Tenant] = {DEFAULT_TENANT.name: DEFAULT_TENANT}
@@ -237,6 +239,11 @@ class DesiredWatch:
         """Tenants by name, `default` always among them; a live view."""
         return self._tenants
 
+    @property
+    def lost(self) -> tuple[desired.Declared, ...]:
+        """What the registry lost and nobody has declared again: in force here, unknown there."""
+        return tuple(self._by_key[key] for key in sorted(self._lost))
+
     async def wait_synced(self) -> None:
         """Wait until everything declared was told once."""
         await self._synced.wait()
@@ -252,6 +259,10 @@ class DesiredWatch:
 
     def _apply(self, entry: Entry) -> bool:
         """Take over one record; whether it changed anything."""
+        if entry.lost:
+            self._lost |= {entry.key} & self._by_key.keys()
+            return False
+        self._lost.discard(entry.key)
         if entry.value is None:
             return self._drop(self._by_key.pop(entry.key, None))
         try:
