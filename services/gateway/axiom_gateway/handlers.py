@@ -14,6 +14,7 @@ from axiom_common.model.tenant import DEFAULT_TENANT, Tenant
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
+from axiom_common.runtime.metrics import OTHER
 from axiom_common.wire import headers
 from axiom_gateway import errors
 from axiom_gateway.asgi import ClientGoneError, Exchange, Receive, Scope, Send
@@ -96,8 +97,7 @@ class V1:
         except Exception:  # noqa: BLE001 - the last resort of one request; logged whole
             self._log.exception("request failed", path=exchange.path)
             await exchange.fail(errors.internal())
-        label = endpoint.value if endpoint else MODELS
-        self._metrics.request(label, exchange.status or CLIENT_GONE_STATUS)
+        self._metrics.request(_label(exchange.path), exchange.status or CLIENT_GONE_STATUS)
 
     async def _generate(self, exchange: Exchange, endpoint: Endpoint) -> None:
         arrived_ms = self._clock.now_ms()
@@ -203,6 +203,12 @@ class V1:
         await exchange.answer(
             200, msgspec.json.encode(_model(ModelEntry(name=name, parent=parent)))
         )
+
+
+def _label(path: str) -> str:
+    if path in _ENDPOINTS:
+        return path
+    return MODELS if path == MODELS or path.startswith(MODELS + "/") else OTHER
 
 
 def _tenant(exchange: Exchange) -> Tenant:
