@@ -83,36 +83,6 @@ class ShadowCacheSuite:
             assert await put(there.cache, A, 1, 1, b"a again")
             assert sorted(await there.cache.read_all()) == [b"a again", b"b2"]
 
-    async def test_a_buried_node_stays_away(self) -> None:
-        async with self.open() as there:
-            await put(there.cache, A, 5, 10, b"a")
-            await put(there.cache, B, 5, 10, b"b")
-            await there.cache.bury(A, incarnation=5, ttl_ms=TTL_MS)
-            assert await there.cache.read_all() == (b"b",)
-            assert not await put(there.cache, A, 5, 11, b"late")
-            assert not await put(there.cache, A, 4, 99, b"later")
-            assert await there.cache.read_all() == (b"b",)
-            assert await put(there.cache, A, 6, 1, b"reborn")
-            assert sorted(await there.cache.read_all()) == [b"b", b"reborn"]
-
-    async def test_burying_an_old_incarnation_leaves_the_new_one(self) -> None:
-        async with self.open() as there:
-            await put(there.cache, A, 7, 1, b"new")
-            await there.cache.bury(A, incarnation=6, ttl_ms=TTL_MS)
-            assert await there.cache.read_all() == (b"new",)
-
-    async def test_a_later_burial_of_less_takes_nothing_back(self) -> None:
-        async with self.open() as there:
-            await there.cache.bury(A, incarnation=6, ttl_ms=TTL_MS)
-            await there.cache.bury(A, incarnation=3, ttl_ms=TTL_MS)
-            assert not await put(there.cache, A, 6, 1, b"late")
-
-    async def test_a_tombstone_expires(self) -> None:
-        async with self.open() as there:
-            await there.cache.bury(A, incarnation=6, ttl_ms=SHORT_TTL_MS)
-            await there.pass_time(SHORT_TTL_MS)
-            assert await put(there.cache, A, 6, 1, b"a")
-
     async def test_while_it_is_away_calls_say_so(self) -> None:
         async with self.open() as there:
             await there.cache.ping()
@@ -121,8 +91,6 @@ class ShadowCacheSuite:
                 await there.cache.ping()
             with pytest.raises(UnavailableError):
                 await put(there.cache, A, 1, 1, b"")
-            with pytest.raises(UnavailableError):
-                await there.cache.bury(A, incarnation=1, ttl_ms=TTL_MS)
             with pytest.raises(UnavailableError):
                 await there.cache.read_all()
             await there.restore()

@@ -1,14 +1,13 @@
 """The shadow cache on Valkey or Redis: one server, or a cluster behind the same code.
 
-A node's record and tombstone share a hash slot, so a script may compare and set them as one step.
-The set of node names is in another slot; a name in it is a hint to be checked, never the truth: it
-is written with every record and removed by whoever finds that its record has expired.
+A script on the server compares and sets a record as one step. The set of node names is in another
+hash slot; a name in it is a hint to be checked, never the truth: it is written with every record
+and removed by whoever finds that its record has expired.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, cast
@@ -25,7 +24,7 @@ from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.wire import keys
 
 CLUSTER_SCHEME = "redis+cluster"
-CALL_TIMEOUT_S = 1.0
+CALL_TIMEOUT_S = 0.5
 CONNECTIONS_MAX = 32
 READ_BATCH = 256
 RETRY_S = 0.05
@@ -35,11 +34,9 @@ _RECORD_FIELD = "record"
 # just setting up, and these fail on what is None then.
 _AWAY = (RedisError, RedisClusterException, OSError, TimeoutError, AttributeError)
 
-# KEYS: record, tombstone. ARGV: incarnation, seq, record, ttl in ms. 1 when stored.
+# KEYS: record. ARGV: incarnation, seq, record, ttl in ms. 1 when stored.
 _PUT = """
 local incarnation, seq = tonumber(ARGV[1]), tonumber(ARGV[2])
-local buried = redis.call('GET', KEYS[2])
-if buried and incarnation <= tonumber(buried) then return 0 end
 local stored = redis.call('HMGET', KEYS[1], 'incarnation', 'seq')
 if stored[1] then
   local old, old_seq = tonumber(stored[1]), tonumber(stored[2])
@@ -49,18 +46,7 @@ redis.call('HSET', KEYS[1], 'incarnation', ARGV[1], 'seq', ARGV[2], 'record', AR
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return 1
 """
-
-# KEYS: record, tombstone. ARGV: incarnation, ttl in ms. 1 when no record is left.
-_BURY = """
-local buried = redis.call('GET', KEYS[2])
-local highest = ARGV[1]
-if buried and tonumber(buried) > tonumber(highest) then highest = buried end
-redis.call('SET', KEYS[2], highest, 'PX', ARGV[2])
-local stored = redis.call('HGET', KEYS[1], 'incarnation')
-if stored and tonumber(stored) > tonumber(ARGV[1]) then return 0 end
-redis.call('DEL', KEYS[1])
-return 1
-"""
+_PUT_SHA = hashlib.sha1(_PUT.encode(), usedforsecurity=False).hexdigest()
 
 
 class RedisShadowCache:
@@ -83,18 +69,16 @@ class RedisShadowCache:
     async def put_if_newer(
         self, node: NodeId, *, incarnation: int, seq: int, record: bytes, ttl_ms: int
     ) -> bool:
-        """Store when newer than the stored one and not buried."""
+        """Store when newer than the stored one."""
+        arguments = (1, keys.shadow_record(self._region, node), incarnation, seq, record, ttl_ms)
         async with self._calling():
             await _awaited(self._redis.sadd(keys.shadow_nodes(self._region), node))
-            stored = await self._run(_PUT, node, incarnation, seq, record, ttl_ms)
+            try:
+                stored = await self._redis.evalsha(_PUT_SHA, *arguments)
+            except NoScriptError:
+                # Restarted, failed over or asked for the first time: the text itself teaches it.
+                stored = await self._redis.eval(_PUT, *arguments)
         return bool(stored)
-
-    async def bury(self, node: NodeId, *, incarnation: int, ttl_ms: int) -> None:
-        """Remove a node up to `incarnation` and refuse it from then on."""
-        async with self._calling():
-            gone = await self._run(_BURY, node, incarnation, ttl_ms)
-            if gone:
-                await self._forget([node])
 
     async def read_all(self) -> tuple[bytes, ...]:
         """All live records, read in batches; names without a record are removed."""
@@ -139,21 +123,6 @@ class RedisShadowCache:
     async def _forget(self, nodes: list[NodeId]) -> None:
         if nodes:
             await _awaited(self._redis.srem(keys.shadow_nodes(self._region), *nodes))
-
-    async def _run(self, script: str, node: NodeId, *arguments: int | bytes) -> int:
-        record = keys.shadow_record(self._region, node)
-        tombstone = keys.shadow_tombstone(self._region, node)
-        try:
-            reply = await self._redis.evalsha(_sha(script), 2, record, tombstone, *arguments)
-        except NoScriptError:
-            # Restarted, failed over or asked for the first time: the text itself teaches it.
-            reply = await self._redis.eval(script, 2, record, tombstone, *arguments)
-        return int(reply)
-
-
-@functools.cache
-def _sha(script: str) -> str:
-    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def _client(url: str, call_timeout_s: float) -> Any:

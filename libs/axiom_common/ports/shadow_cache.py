@@ -13,14 +13,10 @@ class ShadowCache(Protocol):
     async def put_if_newer(
         self, node: NodeId, *, incarnation: int, seq: int, record: bytes, ttl_ms: int
     ) -> bool:
-        """Store when (incarnation, seq) is above the stored one and no tombstone forbids it.
+        """Store when (incarnation, seq) is above the stored one.
 
         Compared on the server. True when stored. The record expires `ttl_ms` after the last store.
         """
-        ...
-
-    async def bury(self, node: NodeId, *, incarnation: int, ttl_ms: int) -> None:
-        """Remove a node and leave a tombstone: incarnations up to this one stay refused."""
         ...
 
     async def read_all(self) -> tuple[bytes, ...]:

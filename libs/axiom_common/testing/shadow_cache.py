@@ -16,12 +16,6 @@ class _Record:
     expires_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Tombstone:
-    incarnation: int
-    expires_ms: float
-
-
 class FakeShadowCache:
     """A `ShadowCache`. While `away` is set, all calls fail; `wipe` is a restart without disk."""
 
@@ -30,7 +24,6 @@ class FakeShadowCache:
         self._region = region
         self._clock = clock
         self._records: dict[NodeId, _Record] = {}
-        self._tombstones: dict[NodeId, _Tombstone] = {}
 
     @property
     def region(self) -> RegionId:
@@ -40,27 +33,14 @@ class FakeShadowCache:
     async def put_if_newer(
         self, node: NodeId, *, incarnation: int, seq: int, record: bytes, ttl_ms: int
     ) -> bool:
-        """Store when newer than the stored one and not buried."""
+        """Store when newer than the stored one."""
         self._check_there()
         stored = self._records.get(node)
-        buried = self._tombstones.get(node)
         if stored is not None and (incarnation, seq) <= stored.order:
-            return False
-        if buried is not None and incarnation <= buried.incarnation:
             return False
         expires_ms = self._clock.now_ms() + ttl_ms
         self._records[node] = _Record((incarnation, seq), record, expires_ms)
         return True
-
-    async def bury(self, node: NodeId, *, incarnation: int, ttl_ms: int) -> None:
-        """Remove a node up to `incarnation` and refuse it from then on."""
-        self._check_there()
-        stored = self._records.get(node)
-        if stored is not None and stored.order[0] <= incarnation:
-            del self._records[node]
-        buried = self._tombstones.get(node)
-        highest = max(incarnation, buried.incarnation if buried else 0)
-        self._tombstones[node] = _Tombstone(highest, self._clock.now_ms() + ttl_ms)
 
     async def read_all(self) -> tuple[bytes, ...]:
         """All live records."""
@@ -74,11 +54,9 @@ class FakeShadowCache:
     def wipe(self) -> None:
         """Forget everything."""
         self._records.clear()
-        self._tombstones.clear()
 
     def _check_there(self) -> None:
         if self.away:
             raise UnavailableError("the shadow cache is away")
         now_ms = self._clock.now_ms()
         self._records = {n: r for n, r in self._records.items() if r.expires_ms > now_ms}
-        self._tombstones = {n: t for n, t in self._tombstones.items() if t.expires_ms > now_ms}

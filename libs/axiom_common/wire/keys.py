@@ -71,11 +71,6 @@ def shadow_record(region: RegionId, node: NodeId) -> str:
     return f"axiom:v1:{{{region}/{node}}}:state"
 
 
-def shadow_tombstone(region: RegionId, node: NodeId) -> str:
-    """Redis: the incarnation up to which a removed node stays refused."""
-    return f"axiom:v1:{{{region}/{node}}}:tombstone"
-
-
 def shadow_nodes(region: RegionId) -> str:
     """Redis: the set of nodes that may have a record."""
     return f"axiom:v1:{{{region}}}:nodes"
