@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record. `revision` grows over the whole bucket, also when its store is lost and made anew.
+    """One record. `revision` grows over the whole bucket, also when its store was lost.
 
     `value` None: the key was deleted. `lost`, told by watches only: nobody deleted it, it went down
     with the store. Whoever still knows the value may go on with it, and create it again.
