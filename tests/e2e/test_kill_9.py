@@ -1,0 +1,205 @@
+"""Every service, NATS and Valkey killed with -9 under load and started again.
+
+The rest goes on serving, the view is full again within 5 s, nothing acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from axiom_cli.admin import Admin, admin_of
+from axiom_cli.stack.stack import Stack, running_stack
+from axiom_cli.stack.topology import (
+    BASE_MODEL,
+    GATEWAY,
+    NATS_PROCESS,
+    SCHEDULER,
+    TELEMETRY,
+    VALKEY_PROCESS,
+    StackOptions,
+    agent_name,
+)
+from axiom_common.errors import UnavailableError
+from axiom_common.model.adapter import AdapterSpec
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.faults,
+    pytest.mark.timeout(180),
+]
+
+CLIENTS = 6
+ADAPTERS = 12
+OUTAGE_S = 2.5
+"""Longer than an agent may be silent before it is suspect."""
+LONG_OUTAGE_S = 6.0
+"""Longer than an agent may be silent before it is dead."""
+RECOVERY_S = 5.0
+VICTIMS = [agent_name("node-1"), TELEMETRY, SCHEDULER, VALKEY_PROCESS, NATS_PROCESS, GATEWAY]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    options = StackOptions(run_dir=tmp_path_factory.mktemp("kill9"), adapters=ADAPTERS)
+    async with running_stack(options) as stack:
+        yield stack
+
+
+@dataclass
+class Traffic:
+    """Clients that each send one short streaming request after another."""
+
+    url: str
+    served: int = 0
+    refused: list[str] = field(default_factory=list)
+    unreachable: int = 0
+    _stop: bool = False
+
+    async def client(self, number: int) -> None:
+        async with aiohttp.ClientSession() as session:
+            turn = number
+            while not self._stop:
+                turn += CLIENTS
+                model = BASE_MODEL if turn % 5 == 0 else f"adapter-{1 + turn % ADAPTERS:02d}"
+                await self._ask(session, model)
+
+    async def _ask(self, session: aiohttp.ClientSession, model: str) -> None:
+        body = {
+            "model": model,
+            "stream": True,
+            "max_tokens": 4,
+            "messages": [{"role": "user", "content": f"what is {model}"}],
+        }
+        try:
+            async with session.post(f"{self.url}/v1/chat/completions", json=body) as response:
+                text = await response.text()
+        except aiohttp.ClientError:
+            self.unreachable += 1
+            await asyncio.sleep(0.05)
+            return
+        if response.status == 200 and text.rstrip().endswith("[DONE]"):
+            self.served += 1
+        else:
+            self.refused.append(f"{response.status} {model}: {text[:200]}")
+
+    def stop(self) -> None:
+        self._stop = True
+
+
+@dataclass
+class Declarations:
+    """An operator who declares one adapter after another, and remembers what was acknowledged."""
+
+    admin: Admin
+    acknowledged: list[str] = field(default_factory=list)
+    _stop: bool = False
+
+    async def declare(self, victim: str) -> None:
+        number = 0
+        while not self._stop:
+            number += 1
+            name = f"declared-while-{victim}-{number}"
+            spec = AdapterSpec(
+                name=name, base_model=BASE_MODEL, revision=1, path=f"/adapters/{name}", rank=16
+            )
+            try:
+                await self.admin.put_adapter(spec)
+            except UnavailableError:
+                await asyncio.sleep(0.05)
+                continue
+            self.acknowledged.append(name)
+            await asyncio.sleep(0.2)
+
+    def stop(self) -> None:
+        self._stop = True
+
+
+async def view_lacks(admin: Admin, stack: Stack) -> str:
+    """What the gateway's view lacks; empty when it is full and nothing is degraded."""
+    try:
+        status, ready = await admin.status(), await admin.ready()
+        nodes, engines = await admin.nodes(), await admin.engines()
+    except UnavailableError as error:
+        return str(error)
+    (region,) = status.regions.values()
+    if not ready.ready or region.degraded:
+        return f"degraded: {region.degraded} {ready.told}"
+    if len(nodes.nodes) != stack.options.nodes:
+        return f"{len(nodes.nodes)} nodes"
+    serving = {engine.engine for engine in engines.engines if engine.status == "ready"}
+    if missing := set(stack.options.engine_ids) - serving:
+        return f"no engine {missing}"
+    return ""
+
+
+async def full_view(admin: Admin, stack: Stack, *, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while lack := await view_lacks(admin, stack):
+        assert time.monotonic() < deadline, f"not whole within {within_s} s: {lack}"
+        await asyncio.sleep(0.05)
+
+
+async def served_more(traffic: Traffic, count: int, *, within_s: float) -> None:
+    goal, deadline = traffic.served + count, time.monotonic() + within_s
+    while traffic.served < goal:
+        assert time.monotonic() < deadline, (traffic.served, goal, traffic.refused[-3:])
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("victim", "outage_s"),
+    [(victim, OUTAGE_S) for victim in VICTIMS]
+    + [(NATS_PROCESS, LONG_OUTAGE_S), (agent_name("node-2"), LONG_OUTAGE_S)],
+)
+async def test_kill_9(stack: Stack, victim: str, outage_s: float) -> None:
+    traffic = Traffic(stack.gateway_url)
+    async with admin_of(stack.gateway_url) as admin, asyncio.TaskGroup() as group:
+        await full_view(admin, stack, within_s=RECOVERY_S)
+        declarations = Declarations(admin)
+        for number in range(CLIENTS):
+            group.create_task(traffic.client(number))
+        group.create_task(declarations.declare(f"{victim}-is-away-{outage_s:.0f}s"))
+        await served_more(traffic, 20, within_s=10)
+
+        await stack.processes[victim].kill()
+        started = time.monotonic()
+        if victim != GATEWAY:
+            await served_more(traffic, 40, within_s=15)
+        await asyncio.sleep(max(0.0, started + outage_s - time.monotonic()))
+        await stack.processes[victim].restart()
+        await full_view(admin, stack, within_s=RECOVERY_S)
+
+        await served_more(traffic, 20, within_s=10)
+        declarations.stop()
+        traffic.stop()
+        adapters = await all_adapters(stack)
+    assert not traffic.refused, traffic.refused[:5]
+    if victim != GATEWAY:
+        assert traffic.unreachable == 0
+    assert declarations.acknowledged
+    assert set(declarations.acknowledged) <= adapters
+
+
+async def all_adapters(stack: Stack) -> set[str]:
+    """Names of all declared adapters, page by page."""
+    names: set[str] = set()
+    after = ""
+    async with aiohttp.ClientSession() as session:
+        for _ in range(100):
+            url = f"{stack.gateway_url}/admin/v1/adapters"
+            params = {"limit": "50"} | ({"after": after} if after else {})
+            async with session.get(url, params=params) as response:
+                page = await response.json()
+            items = page["adapters"]
+            names |= {item["name"] for item in items}
+            after = page.get("next") or ""
+            if not after:
+                return names
+    raise AssertionError("the list has no end")
