@@ -37,7 +37,8 @@ async def fails():
 async def main(group, stop):
     ready = Readiness(ready=sys.argv[1] == "ready", degraded=("redis-away",), facts={"age_ms": 5})
     app = Starlette(routes=[Route("/slow", slow), *ops_routes(CollectorRegistry(), lambda: ready)])
-    server = HttpServer(app, host="127.0.0.1", port=0, drain_s=5)
+    port = int(sys.argv[2])
+    server = HttpServer(app, host="127.0.0.1", port=port, drain_s=5)
     serving = group.create_task(server.serve(), name="http")
     print(server.port, flush=True)
     if sys.argv[1] == "fails":
@@ -57,9 +58,9 @@ def start(tmp_path: Path):
     script.write_text(textwrap.dedent(SERVICE))
     started: list[subprocess.Popen[str]] = []
 
-    def run(mode: str) -> tuple[subprocess.Popen[str], str]:
+    def run(mode: str, port: int = 0) -> tuple[subprocess.Popen[str], str]:
         process = subprocess.Popen(
-            [sys.executable, str(script), mode],
+            [sys.executable, str(script), mode, str(port)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -112,3 +113,13 @@ def test_a_failed_task_ends_the_process_and_names_the_cause(start) -> None:
     assert process.wait(5) == 1
     assert process.stderr is not None
     assert "RuntimeError: no more" in process.stderr.read()
+
+
+def test_a_taken_port_is_one_clear_line_and_exit_code_two(start) -> None:
+    _, url = start("ready")
+    port = int(url.rpartition(":")[2])
+    process, _ = start("ready", port)
+    assert process.wait(5) == 2
+    assert process.stderr is not None
+    (line,) = process.stderr.read().splitlines()
+    assert line == f"settings: port: can't listen on 127.0.0.1:{port}: Address already in use"

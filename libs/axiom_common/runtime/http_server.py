@@ -12,6 +12,8 @@ from typing import Any
 
 import uvicorn
 
+from axiom_common.errors import SettingsError
+
 _BACKLOG = 2048
 
 
@@ -23,7 +25,10 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """One listening socket. `drain_s` bounds how long open responses may take to end on stop."""
+    """One listening socket. `drain_s` bounds how long open responses may take to end on stop.
+
+    Raises SettingsError when the address can't be had.
+    """
 
     def __init__(self, app: Any, *, host: str, port: int, drain_s: float = 10.0) -> None:
         self._socket = _bind(host, port)
@@ -55,10 +60,18 @@ class HttpServer:
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        _listen(listener, host, port)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(f"port: can't listen on {host}:{port}: {error.strerror}") from error
+    return listener
+
+
+def _listen(listener: socket.socket, host: str, port: int) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Accepted sockets inherit it: a chunk of a stream must not wait for the next one.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.bind((host, port))
     # From here on connections wait instead of being refused, so the port can be told at once.
     listener.listen(_BACKLOG)
-    return listener

@@ -14,6 +14,9 @@ from typing import Any, Protocol
 
 import uvloop
 
+from axiom_common.errors import SettingsError
+from axiom_common.runtime.settings import exit_on_bad_settings
+
 
 class Owner(Protocol):
     """What owns tasks: a TaskGroup."""
@@ -40,10 +43,21 @@ async def run_until_stopped(main: Main) -> None:
 
 
 def run_process(main: Main) -> None:
-    """Run a service on uvloop; exit code 1 with the cause when one of its tasks failed."""
+    """Run a service on uvloop; exit code 1 with the cause when one of its tasks failed.
+
+    What only starting can show to be wrong in the settings (a port that is taken) ends like other
+    wrong settings: one line, exit code 2.
+    """
     try:
         uvloop.run(run_until_stopped(main))
+    except* SettingsError as wrong:
+        exit_on_bad_settings(_first(wrong))
     except* Exception as failures:
         for failure in failures.exceptions:
             sys.stderr.write(f"fatal: {type(failure).__name__}: {failure}\n")
         raise
+
+
+def _first(group: BaseExceptionGroup[SettingsError]) -> SettingsError:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
