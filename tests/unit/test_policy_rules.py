@@ -59,6 +59,14 @@ def test_peers_stand_in_for_what_the_engine_does_not_say() -> None:
     assert (row.prefill_ms_per_token, row.service_ms) == (0.2, OUTPUT_TOKENS * 9.0)
 
 
+def test_a_mean_time_of_zero_is_no_sample() -> None:
+    row = made(state(tpot_ms=0.0, prefill_ms_per_token=0.0), Cohort(engines=1))
+    assert (row.prefill_ms_per_token, row.service_ms) == (
+        PREFILL_MS_PER_TOKEN,
+        OUTPUT_TOKENS * TPOT_MS,
+    )
+
+
 @pytest.mark.parametrize(("running", "slowdown"), [(0, 1.0), (5, 2.0), (10, 3.0), (25, 3.0)])
 def test_steps_slow_down_with_the_batch(running: int, slowdown: float) -> None:
     assert LOAD_FACTOR == 3.0
@@ -128,6 +136,21 @@ def test_a_micro_stall_shows_in_own_streams_first() -> None:
     assert calm.latency_health == 1.0
     assert stalled.latency_health < 0.5
     assert stalled.latency_slowdown == pytest.approx(4.0)
+    assert stalled.service_ms == pytest.approx(OUTPUT_TOKENS * 15.0)
+    late = made(state(tpot_ms=10.0), memory=memory, own_ttft_ms=450.0)
+    assert (late.latency_slowdown - 1.0) * late.service_ms == pytest.approx(300.0)
+
+
+def test_a_slowdown_costs_what_it_adds() -> None:
+    """30 ms a token where 15 would be tolerated: 15 ms x tokens. A late first token: its delay."""
+    memory = Memory()
+    for beat in range(8):
+        memory = remember(memory, state(tpot_ms=10.0, ttft_ms=50.0), (), beat * 250.0)
+    slow = made(state(tpot_ms=30.0), memory=memory)
+    assert slow.latency_slowdown == pytest.approx(2.0)
+    assert slow.service_ms == pytest.approx(OUTPUT_TOKENS * 15.0)
+    late = made(state(tpot_ms=10.0, ttft_ms=450.0), memory=memory)
+    assert (late.latency_slowdown - 1.0) * late.service_ms == pytest.approx(300.0)
 
 
 def test_time_goes_on_while_no_news_comes() -> None:

@@ -14,7 +14,8 @@ from axiom_common.policy.scorers.latency_health import (
     SLOWDOWN_MAX,
     LatencyMemory,
     latency_health,
-    latency_slowdown,
+    tpot_slowdown,
+    ttft_excess_ms,
 )
 from axiom_common.policy.scorers.prefix_match import prefix_match
 from axiom_common.policy.scorers.queue_pressure import queue_pressure
@@ -126,54 +127,50 @@ def test_the_worst_gpu_of_an_engine_counts_and_silence_changes_nothing() -> None
 
 
 NO_PEERS = Cohort()
-
-
-def slowdown(memory: LatencyMemory, peers: Cohort = NO_PEERS, **now: float) -> float:
-    return latency_slowdown(
-        ttft_ms=(now.get("ttft"), now.get("own_ttft")),
-        tpot_ms=(now.get("tpot"), now.get("own_tpot")),
-        memory=memory,
-        peers=peers,
-    )
-
-
 CALM = LatencyMemory(ttft_ms=(100.0,) * 8, tpot_ms=(10.0,) * 8)
-
-
-def test_no_evidence_is_good_health() -> None:
-    assert slowdown(LatencyMemory()) == 1.0
-    assert slowdown(LatencyMemory(), tpot=1000.0) == 1.0
-    assert slowdown(CALM) == 1.0
+NEW = LatencyMemory(ttft_ms=(100.0,) * 3, tpot_ms=(10.0,) * 3)
 
 
 @pytest.mark.parametrize(
-    ("now", "expected"),
+    ("tpot_ms", "memory", "slowdown"),
     [
-        ({"tpot": 10.0, "ttft": 100.0}, 1.0),
-        ({"tpot": 15.0}, 1.0),
-        ({"tpot": 30.0}, 2.0),
-        ({"own_tpot": 30.0, "tpot": 10.0}, 2.0),  # own streams show it before the histogram
-        ({"ttft": 300.0}, 1.0),
-        ({"ttft": 900.0}, 3.0),
-        ({"tpot": 1e6}, SLOWDOWN_MAX),
+        (10.0, CALM, 1.0),
+        (15.0, CALM, 1.0),
+        (30.0, CALM, 2.0),
+        (1e6, CALM, SLOWDOWN_MAX),
+        (30.0, NEW, 1.0),  # too few samples to know what is usual
     ],
 )
-def test_departure_from_its_own_median(now: dict[str, float], expected: float) -> None:
-    assert slowdown(CALM, **now) == pytest.approx(expected)
-    assert latency_health(expected) == pytest.approx(1.0 / expected)
+def test_tokens_slower_than_its_own_median(
+    tpot_ms: float, memory: LatencyMemory, slowdown: float
+) -> None:
+    assert tpot_slowdown(tpot_ms, memory, NO_PEERS) == pytest.approx(slowdown)
+    assert latency_health(slowdown) == pytest.approx(1.0 / slowdown)
+
+
+@pytest.mark.parametrize(
+    ("ttft_ms", "memory", "excess_ms"),
+    [(0.0, CALM, 0.0), (300.0, CALM, 0.0), (900.0, CALM, 600.0), (900.0, NEW, 0.0)],
+)
+def test_first_tokens_later_than_its_own_median(
+    ttft_ms: float, memory: LatencyMemory, excess_ms: float
+) -> None:
+    assert ttft_excess_ms(ttft_ms, memory, NO_PEERS) == pytest.approx(excess_ms)
 
 
 def test_peers_count_only_when_there_are_enough() -> None:
-    peers = Cohort(engines=2, unloaded_tpot_ms=5.0)
-    assert slowdown(LatencyMemory(), peers, tpot=15.0) == 1.0
-    peers = Cohort(engines=3, unloaded_tpot_ms=5.0)
-    assert slowdown(LatencyMemory(), peers, tpot=15.0) == pytest.approx(2.0)
+    two = Cohort(engines=2, unloaded_tpot_ms=5.0, ttft_ms=10.0)
+    assert tpot_slowdown(15.0, NEW, two) == 1.0
+    assert ttft_excess_ms(100.0, NEW, two) == 0.0
+    three = Cohort(engines=3, unloaded_tpot_ms=5.0, ttft_ms=10.0)
+    assert tpot_slowdown(15.0, NEW, three) == pytest.approx(2.0)
+    assert ttft_excess_ms(100.0, NEW, three) == pytest.approx(70.0)
 
 
 def test_a_sick_engine_that_got_used_to_it_is_still_slower_than_its_peers() -> None:
     used_to_it = LatencyMemory(tpot_ms=(30.0,) * SAMPLES_MAX)
-    assert slowdown(used_to_it, tpot=30.0) == 1.0
-    assert slowdown(used_to_it, Cohort(engines=4, unloaded_tpot_ms=10.0), tpot=30.0) == 2.0
+    assert tpot_slowdown(30.0, used_to_it, NO_PEERS) == 1.0
+    assert tpot_slowdown(30.0, used_to_it, Cohort(engines=4, unloaded_tpot_ms=10.0)) == 2.0
 
 
 def test_the_memory_is_bounded_and_skips_what_is_not_said() -> None:

@@ -19,7 +19,12 @@ from axiom_common.policy.evidence import DEFAULT_LIMITS, Evidence, Facts, RuleLi
 from axiom_common.policy.filters.staleness import stale, unheard
 from axiom_common.policy.registry import ENGINE_FILTERS
 from axiom_common.policy.scorers.kv_headroom import HARD_LIMIT, kv_headroom, kv_slowdown
-from axiom_common.policy.scorers.latency_health import latency_health, latency_slowdown
+from axiom_common.policy.scorers.latency_health import (
+    SLOWDOWN_MAX,
+    latency_health,
+    tpot_slowdown,
+    ttft_excess_ms,
+)
 from axiom_common.policy.scorers.thermal_safety import thermal_safety
 
 OUTPUT_TOKENS = 200
@@ -39,6 +44,7 @@ def engine_row(
 ) -> EngineRow:
     """The row of one engine at `now_ms`. Pure; see `EngineRow` for units.
 
+    `service_ms` is at normal speed, so that a slow-down costs what it adds and no more.
     `evidence.memory` holds the reports before this one; the GPU reading in `evidence` is applied
     at `now_ms`, so that a throttle counts as soon as it has stood long enough.
     """
@@ -50,15 +56,14 @@ def engine_row(
     prefill_ms = _first_known(
         state.prefill_ms_per_token, cohort.prefill_ms_per_token, default=PREFILL_MS_PER_TOKEN
     )
-    latency = latency_slowdown(
-        ttft_ms=(state.ttft_ms, evidence.own_ttft_ms),
-        tpot_ms=(
-            unloaded_tpot_ms(state, state.tpot_ms),
-            unloaded_tpot_ms(state, evidence.own_tpot_ms),
-        ),
-        memory=evidence.memory.latency,
-        peers=cohort,
+    own_tpot_ms = unloaded_tpot_ms(state, evidence.own_tpot_ms)
+    worst_tpot_ms = max(tpot_ms, own_tpot_ms or 0.0)
+    slow_tokens = tpot_slowdown(worst_tpot_ms, evidence.memory.latency, cohort)
+    late_ms = ttft_excess_ms(
+        max(state.ttft_ms or 0.0, evidence.own_ttft_ms or 0.0), evidence.memory.latency, cohort
     )
+    service_ms = OUTPUT_TOKENS * worst_tpot_ms * _slowdown_of(state) / slow_tokens
+    latency = min(slow_tokens + late_ms / service_ms, SLOWDOWN_MAX)
     age_ms = evidence.heard_age_ms or 0.0
     return EngineRow(
         engine=state.engine,
@@ -73,7 +78,7 @@ def engine_row(
         load_queue_ms=max(0.0, state.load_queue_ms - age_ms),
         wait=_wait(state, tpot_ms, prefill_ms),
         prefill_ms_per_token=prefill_ms,
-        service_ms=OUTPUT_TOKENS * tpot_ms * _slowdown_of(state),
+        service_ms=service_ms,
         kv_slowdown=kv_slowdown(state.kv_usage),
         thermal_slowdown=thermal.counted,
         latency_slowdown=latency,
@@ -127,4 +132,5 @@ def _aged(resident: Residency, age_ms: float) -> Residency:
 
 
 def _first_known(*samples: float | None, default: float) -> float:
-    return next((sample for sample in samples if sample is not None), default)
+    """The first real sample; a mean time of 0 is none."""
+    return next((sample for sample in samples if sample), default)

@@ -8,7 +8,6 @@ unloaded engine; TTFT depends on prompts and swings more, so it gets more tolera
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from axiom_common.model.engine import EngineState
@@ -39,26 +38,26 @@ class LatencyMemory:
         )
 
 
-def latency_slowdown(
-    *,
-    ttft_ms: Iterable[float | None],
-    tpot_ms: Iterable[float | None],
-    memory: LatencyMemory,
-    peers: Cohort,
-) -> float:
-    """How many times slower than tolerated, in [1, SLOWDOWN_MAX]; continuous, so it can't flap.
+def tpot_slowdown(witnesses: Iterable[float | None], memory: LatencyMemory, peers: Cohort) -> float:
+    """How many times slower than tolerated tokens come, in [1, SLOWDOWN_MAX].
 
-    `ttft_ms` and `tpot_ms` hold one value per witness (engine, own streams).
+    `witnesses` are TPOTs of the unloaded engine, in ms: one by the engine, one by own streams.
+    Continuous, as all of this file, so that nothing flaps at a threshold.
     """
-    known = peers.engines >= PEERS_MIN
-    ttft_ratio = _ratio(ttft_ms, _usual(memory.ttft_ms), peers.ttft_ms if known else None)
-    tpot_ratio = _ratio(tpot_ms, _usual(memory.tpot_ms), peers.unloaded_tpot_ms if known else None)
-    slowdown = max(1.0, ttft_ratio / TTFT_TOLERANCE, tpot_ratio / TPOT_TOLERANCE)
-    return min(slowdown, SLOWDOWN_MAX)
+    usual = (_usual(memory.tpot_ms), peers.unloaded_tpot_ms if _enough(peers) else None)
+    ratio = max((tpot_ms / sample for sample in usual if sample), default=1.0)
+    return min(max(1.0, ratio / TPOT_TOLERANCE), SLOWDOWN_MAX)
+
+
+def ttft_excess_ms(ttft_ms: float, memory: LatencyMemory, peers: Cohort) -> float:
+    """How much later than tolerated the first token comes by the worst witness, at least 0."""
+    usual = (_usual(memory.ttft_ms), peers.ttft_ms if _enough(peers) else None)
+    excess = (ttft_ms - TTFT_TOLERANCE * sample for sample in usual if sample is not None)
+    return max(0.0, max(excess, default=0.0))
 
 
 def latency_health(slowdown: float) -> float:
-    """The score in (0, 1]: the share of the normal speed that is left."""
+    """The score in (0, 1]: the share of the normal speed that is left, first token included."""
     return 1.0 / slowdown
 
 
@@ -70,8 +69,5 @@ def _usual(samples: tuple[float, ...]) -> float | None:
     return median(samples) if len(samples) >= SAMPLES_MIN else None
 
 
-def _ratio(now: Iterable[float | None], *usual: float | None) -> float:
-    worst = max((sample for sample in now if sample is not None), default=None)
-    if worst is None:
-        return 1.0
-    return max((worst / sample for sample in usual if sample), default=1.0)
+def _enough(peers: Cohort) -> bool:
+    return peers.engines >= PEERS_MIN
