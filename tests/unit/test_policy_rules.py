@@ -141,6 +141,19 @@ def test_a_micro_stall_shows_in_own_streams_first() -> None:
     assert (late.latency_slowdown - 1.0) * late.service_ms == pytest.approx(300.0)
 
 
+def test_silence_is_no_symptom() -> None:
+    """An avoided engine has no samples: what it once was is no evidence against it now."""
+    memory = Memory()
+    for beat in range(8):
+        memory = remember(memory, state(tpot_ms=40.0), (), beat * 250.0)
+    peers = Cohort(engines=4, unloaded_tpot_ms=10.0)
+    sick = made(state(tpot_ms=40.0), peers, memory=memory)
+    assert sick.latency_slowdown == pytest.approx(4.0 / 1.5)
+    silent = made(state(), peers, memory=memory)
+    assert silent.latency_slowdown == 1.0
+    assert silent.service_ms == OUTPUT_TOKENS * 40.0
+
+
 def test_a_slowdown_costs_what_it_adds() -> None:
     """30 ms a token where 15 would be tolerated: 15 ms x tokens. A late first token: its delay."""
     memory = Memory()

@@ -13,7 +13,7 @@ from axiom_common.model.adapter import Residency
 from axiom_common.model.engine import EngineState
 from axiom_common.model.reason import Reason
 from axiom_common.policy.batching import LOAD_FACTOR, load_slowdown, unloaded_tpot_ms
-from axiom_common.policy.cohort import Cohort
+from axiom_common.policy.cohort import Cohort, median
 from axiom_common.policy.columns import EngineRow, WaitColumn
 from axiom_common.policy.evidence import DEFAULT_LIMITS, Evidence, Facts, RuleLimits
 from axiom_common.policy.filters.staleness import stale, unheard
@@ -50,19 +50,18 @@ def engine_row(
     """
     thermal = evidence.memory.thermal.after(evidence.gpu, now_ms)
     facts = Facts(state=state, evidence=evidence, thermal=thermal, limits=limits)
+    seen = evidence.memory.latency
+    engine_tpot_ms = unloaded_tpot_ms(state, state.tpot_ms)
     tpot_ms = _first_known(
-        unloaded_tpot_ms(state, state.tpot_ms), cohort.unloaded_tpot_ms, default=TPOT_MS
+        engine_tpot_ms, median(seen.tpot_ms), cohort.unloaded_tpot_ms, default=TPOT_MS
     )
     prefill_ms = _first_known(
         state.prefill_ms_per_token, cohort.prefill_ms_per_token, default=PREFILL_MS_PER_TOKEN
     )
-    own_tpot_ms = unloaded_tpot_ms(state, evidence.own_tpot_ms)
-    worst_tpot_ms = max(tpot_ms, own_tpot_ms or 0.0)
-    slow_tokens = tpot_slowdown(worst_tpot_ms, evidence.memory.latency, cohort)
-    late_ms = ttft_excess_ms(
-        max(state.ttft_ms or 0.0, evidence.own_ttft_ms or 0.0), evidence.memory.latency, cohort
-    )
-    service_ms = OUTPUT_TOKENS * worst_tpot_ms * _slowdown_of(state) / slow_tokens
+    worst_tpot_ms = _worst(engine_tpot_ms, unloaded_tpot_ms(state, evidence.own_tpot_ms))
+    slow_tokens = tpot_slowdown(worst_tpot_ms, seen, cohort)
+    late_ms = ttft_excess_ms(_worst(state.ttft_ms, evidence.own_ttft_ms), seen, cohort)
+    service_ms = OUTPUT_TOKENS * (worst_tpot_ms or tpot_ms) * _slowdown_of(state) / slow_tokens
     latency = min(slow_tokens + late_ms / service_ms, SLOWDOWN_MAX)
     age_ms = evidence.heard_age_ms or 0.0
     return EngineRow(
@@ -134,3 +133,7 @@ def _aged(resident: Residency, age_ms: float) -> Residency:
 def _first_known(*samples: float | None, default: float) -> float:
     """The first real sample; a mean time of 0 is none."""
     return next((sample for sample in samples if sample), default)
+
+
+def _worst(*witnesses: float | None) -> float:
+    return max(witness or 0.0 for witness in witnesses)

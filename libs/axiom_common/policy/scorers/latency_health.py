@@ -38,11 +38,11 @@ class LatencyMemory:
         )
 
 
-def tpot_slowdown(witnesses: Iterable[float | None], memory: LatencyMemory, peers: Cohort) -> float:
+def tpot_slowdown(tpot_ms: float, memory: LatencyMemory, peers: Cohort) -> float:
     """How many times slower than tolerated tokens come, in [1, SLOWDOWN_MAX].
 
-    `witnesses` are TPOTs of the unloaded engine, in ms: one by the engine, one by own streams.
-    Continuous, as all of this file, so that nothing flaps at a threshold.
+    `tpot_ms` is the worst witness's, as that of the unloaded engine; 0 without a witness.
+    Continuous, so that nothing flaps at a threshold.
     """
     usual = (_usual(memory.tpot_ms), peers.unloaded_tpot_ms if _enough(peers) else None)
     ratio = max((tpot_ms / sample for sample in usual if sample), default=1.0)
@@ -50,7 +50,10 @@ def tpot_slowdown(witnesses: Iterable[float | None], memory: LatencyMemory, peer
 
 
 def ttft_excess_ms(ttft_ms: float, memory: LatencyMemory, peers: Cohort) -> float:
-    """How much later than tolerated the first token comes by the worst witness, at least 0."""
+    """How much later than tolerated the first token comes by the worst witness, at least 0.
+
+    `ttft_ms` is 0 without a witness.
+    """
     usual = (_usual(memory.ttft_ms), peers.ttft_ms if _enough(peers) else None)
     excess = (ttft_ms - TTFT_TOLERANCE * sample for sample in usual if sample is not None)
     return max(0.0, max(excess, default=0.0))
