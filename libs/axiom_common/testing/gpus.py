@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from axiom_common.model.engine import GpuState
 
 
@@ -16,10 +14,6 @@ class FakeGpus:
     def read(self) -> tuple[GpuState, ...]:
         """All GPUs by index."""
         return tuple(self._gpus[index] for index in sorted(self._gpus))
-
-    def change(self, index: int, **fields: object) -> None:
-        """Change fields of one GPU."""
-        self._gpus[index] = replace(self._gpus[index], **fields)  # type: ignore[arg-type]
 
     def lose(self, index: int) -> None:
         """All that is left of a lost GPU is its index."""
