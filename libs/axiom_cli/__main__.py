@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 import uvloop
 
+from axiom_cli import adapter_commands
 from axiom_cli.demo.command import DemoOptions, demo
 from axiom_cli.doctor import Wanted, doctor
 from axiom_cli.machine import version
@@ -33,8 +34,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+adapters_app = typer.Typer(help="Declare adapters, and see them.", no_args_is_help=True)
+app.add_typer(adapters_app, name="adapters")
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 GatewayUrl = Annotated[str, typer.Option("--url", help="The gateway to ask.")]
+AdapterName = Annotated[str, typer.Argument(help="Name of the adapter.")]
 PortNumber = Annotated[int, typer.Option(min=0, max=65535, help="Gateway port; 0: a free one.")]
 NatsUrl = Annotated[
     str | None, typer.Option(help="An existing NATS with JetStream, e.g. nats://host:4222.")
@@ -106,6 +111,42 @@ def doctor_command(
         healthy = _run(doctor(wanted, as_json=as_json))
     if not healthy:
         raise typer.Exit(FAILED)
+
+
+@adapters_app.command("apply")
+def apply_command(
+    file: Annotated[Path, typer.Argument(help="YAML: base_models, adapters; see examples/.")],
+    url: GatewayUrl = GATEWAY_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Declare the base models and adapters of a file. Nothing is withdrawn."""
+    with told_errors(as_json=as_json):
+        complete = _run(adapter_commands.apply(url, file, as_json=as_json))
+    if not complete:
+        raise typer.Exit(FAILED)
+
+
+@adapters_app.command("list")
+def list_command(url: GatewayUrl = GATEWAY_URL, as_json: AsJson = False) -> None:
+    """All declared adapters."""
+    with told_errors(as_json=as_json):
+        _run(adapter_commands.list_adapters(url, as_json=as_json))
+
+
+@adapters_app.command("show")
+def show_command(name: AdapterName, url: GatewayUrl = GATEWAY_URL, as_json: AsJson = False) -> None:
+    """One adapter, and on which engines it is now."""
+    with told_errors(as_json=as_json):
+        _run(adapter_commands.show_adapter(url, name, as_json=as_json))
+
+
+@adapters_app.command("delete")
+def delete_command(
+    name: AdapterName, url: GatewayUrl = GATEWAY_URL, as_json: AsJson = False
+) -> None:
+    """Withdraw an adapter."""
+    with told_errors(as_json=as_json):
+        _run(adapter_commands.delete_adapter(url, name, as_json=as_json))
 
 
 @app.command("version")

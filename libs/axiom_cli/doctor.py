@@ -17,6 +17,7 @@ import nats.errors
 import redis.asyncio
 import redis.exceptions
 from rich.table import Table
+from rich.text import Text
 
 from axiom_cli.admin import admin_of
 from axiom_cli.output import print_figures, table_console
@@ -92,8 +93,8 @@ def doctor_table(checks: Sequence[Check]) -> Table:
         table.add_column(head, overflow="fold")
     for check in checks:
         detail = check.detail + (f"\n-> {check.advice}" if check.advice else "")
-        style = styles[check.verdict]
-        table.add_row(check.name, f"[{style}]{check.verdict}[/{style}]", detail)
+        verdict = Text(check.verdict, style=styles[check.verdict])
+        table.add_row(Text(check.name), verdict, Text(detail))
     return table
 
 
@@ -115,7 +116,13 @@ async def _nats(url: str | None) -> Check:
     servers = [server.strip() for server in url.split(",")]
     try:
         client = await nats.connect(
-            servers, allow_reconnect=False, connect_timeout=PROBE_TIMEOUT_S, error_cb=_told_once
+            servers,
+            allow_reconnect=False,
+            # How often each server is tried before the client gives up; 0 would mean for ever.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=PROBE_TIMEOUT_S,
+            error_cb=_told_once,
         )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
         return _unreachable("nats", url, error, "start nats-server -js there, or mend the URL")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from axiom_cli.adapters import Kind, parse_declarations
 from axiom_cli.stack.topology import (
     BASE_MODEL,
     GATEWAY,
@@ -110,3 +111,12 @@ def test_declared_adapters_fit_the_engines(tmp_path: Path) -> None:
 def test_examples_are_taken_by_their_service(name: str, kind: type[ServiceSettings]) -> None:
     settings = load_settings(kind, config=EXAMPLES / f"{name}.yaml")
     assert settings.region == "eu-west"
+
+
+def test_the_example_of_declarations_is_taken() -> None:
+    puts = parse_declarations((EXAMPLES / "adapters.yaml").read_text())
+    assert [(put.kind, put.name) for put in puts] == [
+        (Kind.BASE_MODEL, "llama-3.1-8b"),
+        (Kind.ADAPTER, "acme/sql"),
+        (Kind.ADAPTER, "acme/support"),
+    ]

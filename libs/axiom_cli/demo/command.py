@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from axiom_cli.demo.figures import Observation, PolicyRun
-from axiom_cli.demo.plan import RATE_RPS, WARM_UP_MS, DemoPlan, demo_plan
+from axiom_cli.demo.plan import RATE_RPS, DemoPlan, demo_plan
 from axiom_cli.demo.report import TABLE_HEAD, demo_report, table_row
 from axiom_cli.demo.run import Listeners, run_policy
 from axiom_cli.machine import commit, machine, version
@@ -107,9 +107,9 @@ def _setting(plan: DemoPlan, options: DemoOptions) -> str:
     return (
         f"{stack.adapters} adapters on {slots} GPU slots of {len(stack.engine_ids)} simulated "
         f"engines, {len(plan.bodies)} requests at {RATE_RPS:g} a second for each of "
-        f"{len(POLICIES)} policies, the first {WARM_UP_MS / 1e3:g} s as warm-up. Half way through "
-        f"the {options.seconds:g} s measured, popularity flips and one engine is killed; it comes "
-        "back empty."
+        f"{len(POLICIES)} policies, the first {plan.warm_up_ms / 1e3:g} s as warm-up. Half way "
+        f"through the {options.seconds:g} s measured, popularity flips and one engine is killed; "
+        "it comes back empty."
     )
 
 

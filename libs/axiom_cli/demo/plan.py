@@ -6,9 +6,10 @@
                        engine is killed, and comes
                        back empty soon after
 
-Load: adapters outnumber the fleet's slots by half, the request rate is about half of what four
-engines of the simulated kind can do, so that slots and not raw speed are what runs out. Outputs are
-cut short, so that client, gateway and engines fit on two cores without touching what is measured.
+Load: adapters outnumber the fleet's slots by half, and the request rate is less than half of what
+four engines of the simulated kind can do: slots and not raw speed are what runs out, also while one
+engine is away. Outputs are cut short, so that client, gateway and engines fit on two cores without
+touching what is measured.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from axiom_cli.demo.client import TimedBody
 from axiom_sim.workload.replay import ReplayRequest, ReplayShape, popularity, replay
 from axiom_sim.workload.traces import shipped_azure, shipped_servegen
 
-WARM_UP_MS = 6_000.0
-RATE_RPS = 10.0
+WARM_UP_MS_MAX = 6_000.0
+WARM_UP_SHARE = 0.4
+"""The warm-up is this share of the window, up to the limit above."""
+RATE_RPS = 8.0
 PROMPT_TOKENS_MAX = 3_000
 OUTPUT_TOKENS_MAX = 96
 SYSTEM_TOKENS = 256
@@ -49,13 +52,14 @@ class DemoPlan:
 def demo_plan(adapters: Sequence[str], *, seconds: float, seed: int) -> DemoPlan:
     """The requests of a run whose measured window lasts `seconds`."""
     window_ms = seconds * 1e3
-    flip_ms = WARM_UP_MS + window_ms / 2
+    warm_up_ms = min(WARM_UP_MS_MAX, WARM_UP_SHARE * window_ms)
+    flip_ms = warm_up_ms + window_ms / 2
     rng = Random(seed)
     requests = replay(
         shipped_azure(),
         popularity(shipped_servegen(), len(adapters)),
         ReplayShape(
-            duration_ms=WARM_UP_MS + window_ms,
+            duration_ms=warm_up_ms + window_ms,
             rate_rps=RATE_RPS,
             prompt_tokens_max=PROMPT_TOKENS_MAX,
             output_tokens_max=OUTPUT_TOKENS_MAX,
@@ -65,10 +69,10 @@ def demo_plan(adapters: Sequence[str], *, seconds: float, seed: int) -> DemoPlan
     )
     return DemoPlan(
         bodies=tuple(_body(request, adapters[request.adapter], rng) for request in requests),
-        warm_up_ms=WARM_UP_MS,
+        warm_up_ms=warm_up_ms,
         flip_ms=flip_ms,
         back_ms=flip_ms + min(DOWN_MS_MAX, DOWN_SHARE * window_ms / 2),
-        end_ms=WARM_UP_MS + window_ms,
+        end_ms=warm_up_ms + window_ms,
     )
 
 

@@ -28,6 +28,8 @@ QUICK_DEATHS_MAX = 8
 STOP_TIMEOUT_MS = 12_000.0
 LOG_LINES_SHOWN = 4
 LOG_BYTES_READ = 16_384
+LAST_WORDS = ("fatal:", "settings:")
+"""How a process of Axiom begins the line that says why it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +130,16 @@ class SupervisedProcess:
         await self._end(signal.SIGTERM)
 
     def log_end(self) -> str:
-        """The last lines of its log, on one line."""
+        """Why it ended by its own word, else the last lines of its log; on one line."""
         try:
             with self.log_path.open("rb") as log:
                 log.seek(max(0, log.seek(0, 2) - LOG_BYTES_READ))
                 lines = log.read().decode(errors="replace").splitlines()
         except OSError:
             lines = []
-        return f"{' | '.join(lines[-LOG_LINES_SHOWN:]) or 'no output'} (log: {self.log_path})"
+        told = [line for line in lines if line.startswith(LAST_WORDS)][-1:]
+        shown = " | ".join(told or lines[-LOG_LINES_SHOWN:]) or "no output"
+        return f"{shown} (log: {self.log_path})"
 
     async def _live_once(self) -> int:
         with self.log_path.open("ab") as log:

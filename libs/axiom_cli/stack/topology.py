@@ -24,6 +24,7 @@ ADAPTER_BYTES = 80 * MEBIBYTE
 """Rank 16 on all linear layers of an 8B model."""
 GATEWAY_DRAIN_MS = 3_000.0
 BEAT_MS = 250.0
+SETTLE_MS = 300.0
 
 GATEWAY = "gateway"
 TELEMETRY = "telemetry"
@@ -192,7 +193,8 @@ def services(options: StackOptions, ports: Mapping[str, int]) -> list[Service]:
         Service(
             name=SCHEDULER,
             module="axiom_scheduler",
-            settings=common | {"port": ports[SCHEDULER]},
+            # Nobody planned for these nodes before: there is nothing to wait for.
+            settings=common | {"port": ports[SCHEDULER], "settle_ms": SETTLE_MS},
         ),
         Service(name=GATEWAY, module="axiom_gateway", settings=common | gateway),
     ]
