@@ -87,10 +87,21 @@ class TestValkeyShadowCache(ShadowCacheSuite):
                 own.script_flush()
             assert await put(there.cache, A, 1, 2, b"b")
 
-    @pytest.mark.parametrize("url", ["http://x", "redis+cluster://nohost", "nonsense"])
-    def test_a_url_that_cannot_work_is_a_wrong_setting(self, url: str) -> None:
-        with pytest.raises(SettingsError, match="redis_url"):
-            RedisShadowCache(url, self.region)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://x", "nonsense", "redis://x:port", "redis://[::1", "redis+cluster://nohost"],
+)
+def test_a_url_that_cannot_work_is_a_wrong_setting(url: str) -> None:
+    with pytest.raises(SettingsError, match="redis_url"):
+        RedisShadowCache(url, RegionId("suite"))
+
+
+def test_what_is_said_of_a_wrong_url_holds_no_password() -> None:
+    with pytest.raises(SettingsError) as caught:
+        RedisShadowCache("redis://:secret@x:port", RegionId("suite"))
+    assert "secret" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

@@ -126,35 +126,30 @@ class RedisShadowCache:
 
 
 def _client(url: str, call_timeout_s: float) -> Any:
-    # A connection that the server closed is found out by using it, so one more try is due.
-    retry = Retry(ConstantBackoff(RETRY_S), 1)
-    parts = urlsplit(url)
-    if parts.scheme == CLUSTER_SCHEME:
-        return RedisCluster(
-            startup_nodes=[_cluster_node(host) for host in parts.netloc.split(",")],
-            socket_timeout=call_timeout_s,
-            socket_connect_timeout=call_timeout_s,
-            max_connections=CONNECTIONS_MAX,
-            retry=retry,
-        )
+    options: dict[str, Any] = {
+        "socket_timeout": call_timeout_s,
+        "socket_connect_timeout": call_timeout_s,
+        "max_connections": CONNECTIONS_MAX,
+        # A connection that the server closed is found out by using it, so one more try is due.
+        "retry": Retry(ConstantBackoff(RETRY_S), 1),
+    }
     try:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS_MAX,
-            timeout=call_timeout_s,
-            socket_timeout=call_timeout_s,
-            socket_connect_timeout=call_timeout_s,
-            retry=retry,
+        parts = urlsplit(url)
+        if parts.scheme == CLUSTER_SCHEME:
+            nodes = [_cluster_node(address) for address in parts.netloc.split(",")]
+            return RedisCluster(startup_nodes=nodes, **options)
+        return Redis.from_pool(
+            BlockingConnectionPool.from_url(url, timeout=call_timeout_s, **options)
         )
     except ValueError as error:
-        raise SettingsError(f"redis_url {url!r}: {error}") from error
-    return Redis.from_pool(pool)
+        # Not the URL itself: it may hold a password.
+        raise SettingsError(f"redis_url: {error}") from error
 
 
 def _cluster_node(address: str) -> ClusterNode:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise SettingsError(f"redis_url: {address!r} is not host:port")
+        raise ValueError(f"{address!r} is not host:port")
     return ClusterNode(host, int(port))
 
 

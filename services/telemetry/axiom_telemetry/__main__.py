@@ -25,13 +25,17 @@ from axiom_telemetry.settings import TelemetrySettings
 SERVICE = "telemetry"
 
 
-async def serve(settings: TelemetrySettings, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+async def serve(
+    settings: TelemetrySettings,
+    cache: RedisShadowCache,
+    group: asyncio.TaskGroup,
+    stop: asyncio.Event,
+) -> None:
     """Run the service until `stop`."""
     clock = SystemClock()
     log = Log(f"axiom.{SERVICE}", clock)
     connection = NatsConnection(settings.nats_url, name=settings.instance, clock=clock)
     bus = NatsBus(connection)
-    cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
     app = TelemetryApp(settings, bus=bus, cache=cache, clock=clock)
     server = HttpServer(
         Starlette(routes=ops_routes(app.metrics.registry, app.readiness)),
@@ -65,10 +69,11 @@ def main() -> None:
     flags = vars(parser.parse_args())
     try:
         settings = load_settings(TelemetrySettings, config=flags.pop("config"), **flags)
+        cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
     except SettingsError as error:
         exit_on_bad_settings(error)
     set_up_logging(SERVICE, settings.log_level)
-    run_process(lambda group, stop: serve(settings, group, stop))
+    run_process(lambda group, stop: serve(settings, cache, group, stop))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 While the cache is away one node is tried at a time; once it answers, everything is written again,
 since a cache that restarted has lost it all. Where no report comes, no write would tell of such a
-loss, so everything is offered again from time to time; the cache refuses what it still has.
+loss, so from time to time it is asked whether it is there and offered everything again; it refuses
+what it still has.
 """
 
 from __future__ import annotations
@@ -55,11 +56,10 @@ class ShadowWriter:
                         for write in writes
                     ]
                 self._judge(all(task.result() for task in tasks))
-            elif self.away:
-                self._judge(await self._answers())
-            elif now_ms - self._wrote_ms >= QUIET_MS:
+            elif self.away or now_ms - self._wrote_ms >= QUIET_MS:
                 self._wrote_ms = now_ms
                 self._state.write_all()
+                self._judge(await self._answers())
             await self._clock.sleep_ms(RETRY_MS if self.away else 0 if writes else TICK_MS)
 
     def _judge(self, reached: bool) -> None:
@@ -69,7 +69,7 @@ class ShadowWriter:
         self.away = not reached
 
     async def _answers(self) -> bool:
-        """Whether the cache is back, where there is nothing to write that would tell."""
+        """Whether the cache is there, where there is nothing to write that would tell."""
         try:
             await self._cache.ping()
         except UnavailableError:
