@@ -88,7 +88,6 @@ class TestValkeyShadowCache(ShadowCacheSuite):
             assert await put(there.cache, A, 1, 2, b"b")
 
 
-
 @pytest.mark.parametrize(
     "url",
     ["http://x", "nonsense", "redis://x:port", "redis://[::1", "redis+cluster://nohost"],
