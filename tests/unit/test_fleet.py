@@ -379,6 +379,17 @@ def test_round_robin_takes_turns_and_skips_the_refused() -> None:
     assert found == found[:4] * 3
 
 
+def test_turns_are_taken_by_base_model_and_profile() -> None:
+    made = fleet(*(row(i) for i in range(3)), row(7, base_model="other"))
+    expected = winners(made, [query(number=i) for i in range(3)], "round-robin")
+    found = []
+    for i in range(3):
+        found += winners(made, [query(number=i)], "round-robin")
+        winners(made, [query(number=i, base_model="other")], "round-robin")
+        winners(made, [query(number=i)], "axiom")
+    assert found == expected
+
+
 def test_least_loaded_counts_bookings_and_peers_and_ignores_adapters() -> None:
     made = fleet(row(0, residents=(held(A),)), row(1), row(2))
     made.set_peer_load(engine(2), {BASE: 2})

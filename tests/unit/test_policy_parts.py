@@ -109,6 +109,9 @@ RESIDENT, LOADING, HOST = AdapterState.RESIDENT, AdapterState.LOADING, AdapterSt
         ((held(A), held(B, LOADING)), (A,), Slot.BUSY),  # what loads is no victim
         ((held(A, in_flight=1), held(B, AdapterState.DRAINING)), (), Slot.BUSY),
         ((held(A, in_flight=1), held(B, AdapterState.FAILED)), (), Slot.FREE),
+        # a copy that lost its name stays until its slot is wanted
+        ((held(A, in_flight=1), held(B, AdapterState.UNLOADING)), (), Slot.IDLE_VICTIM),
+        ((held(A, in_flight=1), held(B, AdapterState.UNLOADING)), (C,), Slot.BUSY),
         # what is booked and not yet reported claims a slot, once an adapter
         ((), (A,), Slot.FREE),
         ((), (A, B), Slot.BUSY),

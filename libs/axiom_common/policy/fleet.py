@@ -73,7 +73,7 @@ class Fleet:
         self._bookings = Bookings()
         self._peers: dict[EngineId, dict[EngineAdapter, int]] = {}
         self._spread = Spread()
-        self._turns: dict[int, int] = {}
+        self._turns: dict[tuple[str, int], int] = {}
 
     def set_row(self, row: EngineRow) -> None:
         """Add an engine or replace what the rules said of it. Its bookings stay."""
@@ -179,7 +179,7 @@ class Fleet:
             excluded=_rows(excluded),
             weights=self._weights[profile],
             waited_ms=self._spread.waited_ms(adapter, now_ms),
-            turn=self._turns.get(base_model, 0),
+            turn=self._turns.get((profile, base_model), 0),
         )
         return kernel.choose(self._view, ask)
 
@@ -192,7 +192,7 @@ class Fleet:
             self._spread.clear(adapter)
         elif adapter != BASE:
             self._spread.pay(adapter, float(prospect.delay_ms[at]), ask.now_ms)
-        self._turns[ask.base_model] = int(self._columns.identity[at])
+        self._turns[ask.profile.name, ask.base_model] = int(self._columns.identity[at])
         booking = self._bookings.book(
             engine,
             adapter,
