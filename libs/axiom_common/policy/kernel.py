@@ -162,7 +162,7 @@ def _probes(ask: Ask) -> bool:
 def _set_aside(refusals: Codes, without_news: Bools) -> None:
     """The soft filter: refuse candidates without fresh news while others remain."""
     candidates = refusals == 0
-    if (candidates & ~without_news).any():
+    if _some(candidates & ~without_news):
         np.putmask(refusals, candidates & without_news, _STALE)
 
 
@@ -183,7 +183,7 @@ def scores(prospect: Prospect, rows: Rows) -> dict[str, Floats]:
 def _contenders(prospect: Prospect, tier: Codes) -> Bools:
     """The candidates that the picker may take: probes first, then the rings."""
     left = tier > 0
-    if _probes(prospect.ask) and (left & prospect.view.unheard).any():
+    if _probes(prospect.ask) and _some(left & prospect.view.unheard):
         return left & prospect.view.unheard
     if not prospect.ask.profile.quarantine:
         return left
@@ -196,13 +196,18 @@ def _contenders(prospect: Prospect, tier: Codes) -> Bools:
 
 def _load_is_worth_it(prospect: Prospect, near: Bools, far: Bools) -> bool:
     """Whether a load on one of `far` beats the delay at the best of `near`."""
-    if not far.any():
+    if not _some(far):
         return False
-    if not near.any():
+    if not _some(near):
         return True
     load_ms = prospect.load_ms[far].min()
     is_dear = prospect.delay_ms[near].min() > load_ms
     return bool(is_dear and prospect.ask.waited_ms >= load_ms)
+
+
+def _some(mask: Bools) -> bool:
+    """`mask.any()`, several times as fast on the few rows of a small fleet."""
+    return bool(np.count_nonzero(mask))
 
 
 def _cost_us(terms_ms: Floats, ask: Ask) -> Ints:
