@@ -79,6 +79,6 @@ class Changes:
 def ready_book(*registered: str, hbm_slots: int = 2, host_slots: int = 4) -> EngineBook:
     """A book of an engine that answers and lists these names."""
     book = EngineBook(declared(hbm_slots=hbm_slots, host_slots=host_slots), Changes())
-    book.saw_sample(sample(), healthy=True, now_ms=0.0)
+    book.saw_sample(sample(), 0.0)
     book.saw_models(models(*registered), 0.0)
     return book

@@ -27,7 +27,7 @@ def test_a_load_has_a_slot_for_both_or_for_none(
     registered: list[str], unloaded: list[str], running: set[str], counted: set[str]
 ) -> None:
     book = ready_book(*registered, hbm_slots=SLOTS, host_slots=4)
-    book.saw_sample(sample(*(running & set(registered))), healthy=True, now_ms=1.0)
+    book.saw_sample(sample(*(running & set(registered))), 1.0)
     for text in unloaded:
         if text in registered and text not in running:
             book.unload_started(name(text), 1.0)

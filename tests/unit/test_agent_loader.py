@@ -13,10 +13,13 @@ from tests.eventually import eventually
 from tests.owner import task_owner
 
 from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import EngineCallError
+from axiom_common.model.adapter import ResidencySource
+from axiom_common.model.engine import EngineStatus
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult
 from axiom_common.model.reason import Reason
-from axiom_common.ports.engine import EngineModels
+from axiom_common.ports.engine import EngineModels, EngineResidency
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.engine import FakeEngine
 from axiom_node_agent.loader import LOADS_WAITING_MAX, Loader
@@ -238,3 +241,17 @@ async def test_an_engine_that_tells_is_asked_at_each_poll() -> None:
         at.engine.begin(name("a"))
         await at.poller.poll()
         assert [copy.adapter for copy in at.book.lru.copies] == [name("b"), name("a")]
+
+
+async def test_an_unreadable_word_on_residency_does_not_stop_the_engine() -> None:
+    async with bench() as at:
+
+        async def broken() -> EngineResidency | None:
+            raise EngineCallError("an answer that does not parse", status=200)
+
+        assert await at.ensure("a") == RESIDENT
+        at.engine.residency = broken  # type: ignore[method-assign]
+        await at.poller.poll()
+        assert at.book.status is EngineStatus.READY
+        assert at.book.source is ResidencySource.INFERRED
+        assert await at.ensure("a") == RESIDENT

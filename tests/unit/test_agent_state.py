@@ -33,7 +33,7 @@ def loaded(book: EngineBook, text: str, now_ms: float) -> None:
 def test_an_engine_is_ready_once_it_answered_and_listed_its_names() -> None:
     book = EngineBook(declared(), Changes())
     assert book.status is EngineStatus.STARTING
-    book.saw_sample(sample(), healthy=True, now_ms=0.0)
+    book.saw_sample(sample(), 0.0)
     assert book.status is EngineStatus.STARTING
     book.saw_models(models(), 0.0)
     assert book.status is EngineStatus.READY
@@ -43,11 +43,11 @@ def test_an_engine_is_ready_once_it_answered_and_listed_its_names() -> None:
 
 def test_health_counts_when_it_fails_twice_and_an_error_at_once() -> None:
     book = ready_book()
-    book.saw_sample(sample(), healthy=False, now_ms=1.0)
+    book.saw_health(False, 1.0)
     assert book.status is EngineStatus.READY
-    book.saw_sample(sample(), healthy=False, now_ms=2.0)
+    book.saw_health(False, 2.0)
     assert book.status is EngineStatus.STARTING
-    book.saw_sample(sample(), healthy=True, now_ms=3.0)
+    book.saw_health(True, 3.0)
     assert book.status is EngineStatus.READY
     book.not_serving(4.0)
     assert book.status is EngineStatus.STARTING
@@ -67,9 +67,9 @@ def test_beside_a_running_engine_idle_residents_are_kept() -> None:
 def test_the_engines_own_word_on_slots_wins() -> None:
     book = ready_book("a", "b", "c", hbm_slots=0)
     assert residents(book) == {}
-    book.saw_sample(replace(sample(), max_loras=2), healthy=True, now_ms=1.0)
+    book.saw_sample(replace(sample(), max_loras=2), 1.0)
     assert engine_state(book, 1.0).limits.hbm_slots == 2
-    book.saw_sample(replace(sample("a"), max_loras=2), healthy=True, now_ms=2.0)
+    book.saw_sample(replace(sample("a"), max_loras=2), 2.0)
     assert residents(book) == {"a": AdapterState.RESIDENT}
 
 
@@ -98,20 +98,20 @@ def test_a_name_that_came_back_is_told_once_at_the_place_of_its_new_copy() -> No
 def test_an_unlisted_name_that_runs_makes_the_list_due() -> None:
     book = ready_book("a")
     assert not book.models_due(1.0, every_ms=100.0)
-    book.saw_sample(sample("b"), healthy=True, now_ms=1.0)
+    book.saw_sample(sample("b"), 1.0)
     assert book.models_due(1.0, every_ms=100.0)
 
 
 def test_an_age_grows_until_the_adapter_is_seen_again() -> None:
     book = ready_book("a")
     assert engine_state(book, 700.0).residents[0].age_ms == 700.0
-    book.saw_sample(sample("a"), healthy=True, now_ms=800.0)
+    book.saw_sample(sample("a"), 800.0)
     assert engine_state(book, 900.0).residents[0].age_ms == 100.0
 
 
 def test_a_new_process_has_nothing_of_the_old_one() -> None:
     book = ready_book("a", "b")
-    book.saw_sample(sample(started_s=2.0), healthy=True, now_ms=1.0)
+    book.saw_sample(sample(started_s=2.0), 1.0)
     assert book.restarts == 1
     assert book.status is EngineStatus.STARTING
     assert residents(book) == {}
@@ -126,17 +126,17 @@ def test_a_new_process_may_load_what_the_old_one_could_not() -> None:
     book.load_accepted(spec("a"), 0.0)
     book.load_started(name("a"), 0.0)
     book.load_ended(name("a"), Reason.ENGINE_REFUSED, 0.0)
-    book.saw_sample(sample(started_s=2.0), healthy=True, now_ms=1.0)
+    book.saw_sample(sample(started_s=2.0), 1.0)
     assert engine_state(book, 1.0).failures == ()
 
 
 def test_a_gap_of_unknown_length_may_hide_a_new_process() -> None:
     book = EngineBook(declared(), Changes())
     for now_ms in (0.0, 1.0):
-        book.saw_sample(sample(started_s=None), healthy=True, now_ms=now_ms)
+        book.saw_sample(sample(started_s=None), now_ms)
     assert book.restarts == 0
     book.unreachable(2.0)
-    book.saw_sample(sample(started_s=None), healthy=True, now_ms=3.0)
+    book.saw_sample(sample(started_s=None), 3.0)
     assert book.restarts == 1
 
 
@@ -144,7 +144,7 @@ def test_a_gap_that_the_process_outlived_changes_nothing() -> None:
     book = ready_book("a", "b")
     book.unreachable(1.0)
     assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.RESIDENT}
-    book.saw_sample(sample(), healthy=True, now_ms=2.0)
+    book.saw_sample(sample(), 2.0)
     assert book.restarts == 0
     assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.RESIDENT}
 
@@ -207,7 +207,7 @@ def test_a_withdrawn_load_leaves_no_trace() -> None:
 def test_a_load_under_way_outlives_the_engines_restart() -> None:
     book = ready_book("b")
     book.load_accepted(spec("a"), 0.0)
-    book.saw_sample(sample(started_s=2.0), healthy=True, now_ms=1.0)
+    book.saw_sample(sample(started_s=2.0), 1.0)
     book.saw_models(models(), 1.0)
     assert residents(book) == {"a": AdapterState.FETCHING}
 
@@ -235,7 +235,7 @@ def test_an_unload_forgets_the_name_and_a_failed_one_does_not() -> None:
 
 def test_the_counts_of_gateways_show_in_the_report_and_hold_a_slot() -> None:
     book = ready_book("a", "b")
-    book.saw_sample(sample("b"), healthy=True, now_ms=1.0)
+    book.saw_sample(sample("b"), 1.0)
     book.in_flight({name("a"): 3, BASE: 7}, 1.0)
     in_flight = {r.adapter: r.in_flight for r in engine_state(book, 1.0).residents}
     assert in_flight == {name("a"): 3, name("b"): 1}
@@ -296,10 +296,10 @@ def test_an_engine_that_tells_is_believed_until_it_tells_no_more() -> None:
 def test_only_changes_that_matter_are_told_at_once() -> None:
     changes = Changes()
     book = EngineBook(declared(), changes)
-    book.saw_sample(sample(), healthy=True, now_ms=0.0)
+    book.saw_sample(sample(), 0.0)
     book.saw_models(models("a", "b"), 0.0)
     before = changes.count
-    book.saw_sample(replace(sample("a"), waiting=9), healthy=True, now_ms=1.0)
+    book.saw_sample(replace(sample("a"), waiting=9), 1.0)
     book.in_flight({name("a"): 1}, 1.0)
     book.saw_models(models("a", "b"), 2.0)
     assert changes.count == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 from axiom_common.errors import EngineCallError, UnavailableError
 from axiom_common.model.adapter import ResidencySource
 from axiom_common.ports.clock import Clock
-from axiom_common.ports.engine import Engine
+from axiom_common.ports.engine import Engine, EngineResidency
 from axiom_common.runtime.logging import Log
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.state import EngineBook
@@ -47,20 +47,18 @@ class Poller:
             await self._clock.sleep_ms(max(self._poll_ms - took_ms, REST_MS_MIN))
 
     async def poll(self) -> None:
-        """Ask once. An engine that answers the first question and not the next keeps what the first
-        one told."""
+        """Ask once. A question without an answer leaves standing what the ones before it told."""
         restarts = self._book.restarts
         try:
-            sample = await self._engine.sample()
-            healthy = await self._engine.healthy()
-            self._book.saw_sample(sample, healthy=healthy, now_ms=self._clock.now_ms())
+            self._book.saw_sample(await self._engine.sample(), self._clock.now_ms())
+            self._book.saw_health(await self._engine.healthy(), self._clock.now_ms())
             await self._ask_names()
         except UnavailableError as error:
-            self._failed(error)
+            self._failed("engine poll not answered", error)
             self._book.unreachable(self._clock.now_ms())
         except EngineCallError as error:
             # It answers, so it lives; it does not serve yet, or not any more.
-            self._failed(error)
+            self._failed("engine poll refused", error)
             self._book.not_serving(self._clock.now_ms())
         if self._book.restarts > restarts:
             self._metrics.restarts.labels(self._id).inc()
@@ -75,13 +73,18 @@ class Poller:
             if version == book.names_version:
                 book.saw_models(models, self._clock.now_ms())
         if due or book.source is ResidencySource.EXTENSION:
-            book.saw_residency(await self._engine.residency(), self._clock.now_ms())
+            book.saw_residency(await self._residency(), self._clock.now_ms())
 
-    def _failed(self, error: Exception) -> None:
+    async def _residency(self) -> EngineResidency | None:
+        try:
+            return await self._engine.residency()
+        except EngineCallError as error:
+            # Without its word on residency the engine serves as well; inference goes on.
+            self._failed("engine residency not readable", error)
+            return None
+
+    def _failed(self, event: str, error: Exception) -> None:
         self._metrics.poll_failures.labels(self._id).inc()
         self._log.warning(
-            "engine poll failed",
-            once_a_minute=f"poll {self._id}",
-            engine=self._id,
-            cause=str(error),
+            event, once_a_minute=f"{event} {self._id}", engine=self._id, cause=str(error)
         )

@@ -68,7 +68,7 @@ class EngineBook:
 
     # what the engine said
 
-    def saw_sample(self, sample: EngineSample, *, healthy: bool, now_ms: float) -> None:
+    def saw_sample(self, sample: EngineSample, now_ms: float) -> None:
         """The engine answered a poll with its metrics."""
         gap = self._reached is False
         if self.sample is not None and is_new_process(self.sample, sample, gap=gap):
@@ -77,7 +77,6 @@ class EngineBook:
         self.samples += 1
         self.sampled_ms = now_ms
         self.rates.add(sample)
-        self._unhealthy_polls = 0 if healthy else self._unhealthy_polls + 1
         self._reached = True
         if sample.max_loras is not None and sample.max_loras != self.lru.hbm_slots:
             host_slots = self.declared.limits.host_slots
@@ -88,6 +87,11 @@ class EngineBook:
                 # A name that no list showed yet: somebody else loaded it just now.
                 self._models_told_ms = None
             self.lru = self.lru.seen_running(running, now_ms)
+        self._observe(now_ms)
+
+    def saw_health(self, healthy: bool, now_ms: float) -> None:
+        """The engine said whether it is healthy, or took too long to say."""
+        self._unhealthy_polls = 0 if healthy else self._unhealthy_polls + 1
         self._observe(now_ms)
 
     def saw_models(self, models: EngineModels, now_ms: float) -> None:
