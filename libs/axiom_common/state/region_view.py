@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from axiom_common.model.engine import EngineState, GpuState, NodeState, PlanStatus
-from axiom_common.model.ids import EngineId, NodeId, RegionId, node_of
+from axiom_common.model.ids import EngineId, NodeId, RegionId
 
 TOMBSTONE_MS = 600_000.0
 """Far above any delay of a message on the bus."""
@@ -97,13 +97,6 @@ class RegionView:
         """All engines, in no particular order."""
         for state in self._nodes.values():
             yield from state.engines
-
-    def engine(self, engine: EngineId) -> EngineState | None:
-        """One engine."""
-        state = self._nodes.get(node_of(engine))
-        if state is None:
-            return None
-        return next((e for e in state.engines if e.engine == engine), None)
 
     def apply(self, report: NodeState | NodeDelta, now_ms: float) -> Change:
         """Fold a report of either kind."""
