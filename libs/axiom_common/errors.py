@@ -23,6 +23,12 @@ class InvalidInputError(AxiomError):
         self.path = path
 
 
+class NameTakenError(InvalidInputError):
+    """The name stands for something else already."""
+
+    code = "name-taken"
+
+
 class SettingsError(AxiomError):
     """Settings that can't work: the process prints one line and exits with 2."""
 

@@ -22,7 +22,8 @@ from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsBucket, NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
-from axiom_common.runtime.desired_store import ATTEMPTS_MAX, DesiredStore, DesiredWatch
+from axiom_common.runtime.desired_store import ATTEMPTS_MAX, DesiredStore
+from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.logging import Log
 from axiom_common.wire import keys, rest

@@ -24,7 +24,8 @@ from axiom_common.model.reason import Reason
 from axiom_common.runtime.desired_store import ATTEMPTS_MAX
 from axiom_common.testing.registry import FakeBucket, FakeRegistry
 from axiom_common.wire import headers, keys, rest
-from axiom_gateway.admin import RETRY_AFTER_S, AdminView, SeenNode, SeenRegion, admin_app
+from axiom_gateway.admin import AdminView, SeenNode, SeenRegion, admin_app
+from axiom_gateway.admin_problems import RETRY_AFTER_S
 
 SPEC = {"base_model": "llama-3-8b", "path": "/adapters/sql", "rank": 16}
 ENGINE = EngineState(
@@ -109,8 +110,8 @@ async def test_an_adapter_is_put_got_listed_and_deleted(name: str) -> None:
     async with api() as it:
         created = await it.put(name, SPEC)
         assert (created.status_code, created.headers[headers.OUTCOME]) == (201, "created")
-        defaults = {"size_bytes": 0, "tenant": "default"}
-        assert created.json() == {**SPEC, **defaults, "name": name, "revision": 1}
+        given = {"size_bytes": 0, "tenant": "default", "revision": 1, "base_model_known": True}
+        assert created.json() == {**SPEC, **given, "name": name}
         got = await it.client.get(f"/adapters/{name}")
         assert (got.json(), got.headers["etag"]) == (created.json(), created.headers["etag"])
         listed = await it.client.get("/adapters")
@@ -177,6 +178,7 @@ async def test_an_identity_is_never_given_twice() -> None:
         (SPEC | {"base_model": "a,b"}, "base_model"),
         (SPEC | {"tenant": "a b"}, "tenant"),
         (SPEC | {"name": "other"}, "name"),
+        (SPEC | {"base_model": "sql"}, "base_model"),
         ({"path": "/p", "rank": 1}, "base_model"),
     ],
 )
@@ -214,9 +216,35 @@ async def test_a_body_above_the_bound_is_refused() -> None:
 async def test_a_name_stands_for_an_adapter_or_a_base_model_only() -> None:
     async with api() as it:
         await it.client.put("/models/llama", content=b"{}")
-        assert problem(await it.put("llama", SPEC)).path == "name"
         await it.put("sql", SPEC)
-        assert problem(await it.client.put("/models/sql", content=b"{}")).path == "name"
+        for taken in (
+            await it.put("llama", SPEC),
+            await it.client.put("/models/sql", content=b"{}"),
+        ):
+            found = problem(taken)
+            assert (found.status, found.code, found.path) == (409, "name-taken", "name")
+
+
+@pytest.mark.parametrize("number", range(5))
+async def test_of_an_adapter_and_a_base_model_declared_at_once_one_stays(number: int) -> None:
+    async with api() as it:
+        calls = [it.put("x", SPEC), it.client.put("/models/x", content=b"{}")]
+        answers = await asyncio.gather(*(calls if number % 2 else reversed(calls)))
+        assert sorted(answer.status_code for answer in answers) == [201, 409]
+
+
+async def test_an_adapter_of_an_unknown_base_model_is_taken_and_says_so() -> None:
+    async with api() as it:
+        orphan = await it.put("sql", SPEC | {"base_model": "qwen"})
+        assert (orphan.status_code, orphan.json()["base_model_known"]) == (201, False)
+        await it.put("chat", SPEC)
+        listed = (await it.client.get("/adapters")).json()["adapters"]
+        assert {a["name"]: a["base_model_known"] for a in listed} == {"chat": True, "sql": False}
+        await it.client.put("/models/qwen", content=b"{}")
+        assert (await it.client.get("/adapters/sql")).json()["base_model_known"]
+        assert all(
+            a["base_model_known"] for a in (await it.client.get("/adapters")).json()["adapters"]
+        )
 
 
 async def test_if_match_guards_put_and_delete() -> None:
@@ -229,14 +257,27 @@ async def test_if_match_guards_put_and_delete() -> None:
         for stale in (
             await it.put("sql", SPEC, {headers.IF_MATCH: first}),
             await it.put("sql", SPEC, {headers.IF_MATCH: '"0"'}),
+            await it.put("sql", SPEC, {headers.IF_MATCH: f'"{"9" * 16}"'}),
             await it.client.delete("/adapters/sql", headers={headers.IF_MATCH: first}),
         ):
             assert problem(stale).status == 412
         assert (await it.client.get("/adapters/sql")).headers["etag"] == second.headers["etag"]
-        unquoted = await it.put("sql", SPEC, {headers.IF_MATCH: "12"})
-        assert problem(unquoted).path == headers.IF_MATCH
+        for wrong in ("12", '""', 'W/"1"', '"1", "2"', f'"{"9" * 5000}"'):
+            refused = problem(await it.put("sql", SPEC, {headers.IF_MATCH: wrong}))
+            assert (refused.status, refused.path) == (400, headers.IF_MATCH)
         gone = await it.client.delete("/adapters/sql", headers={headers.IF_MATCH: "*"})
         assert gone.status_code == 204
+
+
+async def test_if_none_match_creates_only() -> None:
+    async with api() as it:
+        only_new = {headers.IF_NONE_MATCH: "*"}
+        assert (await it.put("sql", SPEC, only_new)).status_code == 201
+        assert problem(await it.put("sql", SPEC | {"rank": 8}, only_new)).status == 412
+        assert (await it.client.get("/adapters/sql")).json()["rank"] == SPEC["rank"]
+        for wrong in ({headers.IF_NONE_MATCH: '"1"'}, only_new | {headers.IF_MATCH: "*"}):
+            refused = problem(await it.put("sql", SPEC | {"rank": 8}, wrong))
+            assert (refused.status, refused.path) == (400, headers.IF_NONE_MATCH)
 
 
 async def test_while_the_registry_is_away_nothing_is_acknowledged() -> None:
@@ -285,7 +326,7 @@ async def test_a_write_that_never_wins_ends_as_a_conflict() -> None:
 
 async def test_writers_at_the_same_time_each_get_a_revision_of_their_own() -> None:
     async with api() as it:
-        ranks = range(1, ATTEMPTS_MAX + 1)
+        ranks = range(1, 3 * ATTEMPTS_MAX)
         answers = await asyncio.gather(*(it.put("sql", SPEC | {"rank": r}) for r in ranks))
         assert sorted(a.json()["revision"] for a in answers) == list(ranks)
 
@@ -349,13 +390,70 @@ async def test_the_view_is_told() -> None:
 
 async def test_every_other_error_is_a_problem_too() -> None:
     async with api(no_view) as it:
-        assert problem(await it.client.get("/nope")).code == "not-found"
-        assert problem(await it.client.post("/adapters/sql")).code == "method-not-allowed"
+        for path in ("/nope", "/nodes/", "/"):
+            assert problem(await it.client.get(path)).code == "not-found"
         defect = await it.client.get("/status")
         assert problem(defect).code == "internal"
         assert "secret" not in defect.text
         await it.bucket.put(keys.adapter_key("sql"), b"not json")
         assert problem(await it.client.get("/adapters/sql")).code == "invalid-message"
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [("/adapters/sql", "GET, PUT, DELETE"), ("/adapters", "GET"), ("/status", "GET")],
+)
+async def test_a_method_that_a_path_does_not_take_is_told_those_that_it_takes(
+    path: str, methods: str
+) -> None:
+    async with api() as it:
+        for method in ("POST", "PATCH", "OPTIONS", "TRACE"):
+            refused = await it.client.request(method, path)
+            assert problem(refused).code == "method-not-allowed"
+            assert refused.headers[headers.ALLOW] == methods
+        assert (await it.client.head(path)).headers[headers.ALLOW] == methods
+
+
+@pytest.mark.parametrize(
+    "body",
+    [SPEC | {"f" * 100_000: 1}, SPEC | {f"f{n}": 1 for n in range(1000)}, {"a" * 5000: {"b": 1}}],
+)
+async def test_a_problem_says_little_of_much_that_was_sent(body: Any) -> None:
+    async with api() as it:
+        assert len((await it.put("sql", body)).content) < 1024
+        assert len((await it.put("n" * 10_000, SPEC | {"name": "sql"})).content) < 1024
+
+
+async def test_a_body_that_does_not_come_in_time_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rest, "BODY_TIMEOUT_S", 0.01)
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    async with api() as it:
+        refused = await it.client.put("/adapters/sql", content=endless())
+        assert problem(refused).code == "request-timeout"
+
+
+async def test_a_client_that_goes_while_it_sends_is_no_defect() -> None:
+    async with task_owner() as owner:
+        bucket = await FakeRegistry(owner, SystemClock()).bucket(keys.DESIRED_BUCKET)
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, str]:
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "PUT", "path": "/adapters/sql", "headers": []}
+        scope |= {"query_string": b"", "http_version": "1.1"}
+        # A defect would be raised here, for the server to log.
+        await admin_app(bucket, lambda: VIEW)(scope, receive, send)
+        assert sent[0]["status"] == 400
 
 
 async def test_the_api_describes_itself() -> None:

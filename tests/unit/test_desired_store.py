@@ -15,7 +15,7 @@ from tests.owner import task_owner
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import (
     ConflictError,
-    InvalidInputError,
+    NameTakenError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
@@ -24,13 +24,14 @@ from axiom_common.errors import (
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
 from axiom_common.model.tenant import DEFAULT_TENANT, Tenant
 from axiom_common.runtime.desired_store import (
+    ABSENT,
     ANY_VERSION,
     ATTEMPTS_MAX,
     DesiredStore,
-    DesiredWatch,
     Outcome,
     revised,
 )
+from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.registry import FakeBucket, FakeRegistry
 from axiom_common.wire import desired, keys
@@ -100,8 +101,12 @@ async def test_versions_guard_writes() -> None:
         with pytest.raises(PreconditionError):
             await store.delete_adapter(SPEC.name, if_version=first.version)
         assert await store.adapter(SPEC.name) == second
+        with pytest.raises(PreconditionError):
+            await store.put_adapter(SPEC, if_version=ABSENT)
         await store.delete_adapter(SPEC.name, if_version=ANY_VERSION)
         assert await store.adapter(SPEC.name) is None
+        created = await store.put_adapter(SPEC, if_version=ABSENT)
+        assert created.outcome is Outcome.CREATED
 
 
 @dataclass
@@ -157,11 +162,115 @@ async def test_what_is_not_there_can_not_be_withdrawn() -> None:
 async def test_a_name_stands_for_one_thing() -> None:
     async with stored() as (_, _, store):
         await store.put_base_model(BaseModelSpec(name="x"))
-        with pytest.raises(InvalidInputError):
+        with pytest.raises(NameTakenError):
             await store.put_adapter(replace(SPEC, name="x"))
         await store.put_adapter(SPEC)
-        with pytest.raises(InvalidInputError):
+        with pytest.raises(NameTakenError):
             await store.put_base_model(BaseModelSpec(name=SPEC.name))
+
+
+class Patient:
+    """A bucket whose every call lets others get in first."""
+
+    def __init__(self, bucket: FakeBucket) -> None:
+        self._bucket = bucket
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0)
+            return await getattr(self._bucket, name)(*args, **kwargs)
+
+        return call
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_of_two_that_take_a_name_at_once_at_most_one_stays(processes: int) -> None:
+    async with stored() as (_, bucket, reader):
+        stores = [DesiredStore(Patient(bucket)) for _ in range(processes)]
+        results = await asyncio.gather(
+            stores[0].put_adapter(replace(SPEC, name="x")),
+            stores[-1].put_base_model(BaseModelSpec(name="x")),
+            return_exceptions=True,
+        )
+        kept = [r.stored for r in results if not isinstance(r, BaseException)]
+        assert {type(r) for r in results if isinstance(r, BaseException)} == {NameTakenError}
+        stands = await reader.adapter("x"), await reader.base_model("x")
+        assert kept == [found for found in stands if found is not None]
+        assert len(kept) <= 1
+        if processes == 1:
+            assert kept
+
+
+async def test_writers_of_one_process_take_turns_and_all_get_through() -> None:
+    async with stored() as (_, bucket, _):
+        store = DesiredStore(Patient(bucket))
+        count = 4 * ATTEMPTS_MAX
+        written = await asyncio.gather(
+            *(store.put_adapter(replace(SPEC, path=f"/{n}")) for n in range(count))
+        )
+        assert [w.stored.value.revision for w in written] == list(range(1, count + 1))
+        assert not store._turns
+
+
+async def test_a_writer_waits_a_bounded_time_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("axiom_common.runtime.desired_store.TURN_TIMEOUT_S", 0.01)
+    async with stored() as (_, _, store):
+        async with store._turns.setdefault(SPEC.name, asyncio.Lock()):
+            with pytest.raises(ConflictError):
+                await store.put_adapter(SPEC)
+        assert (await store.put_adapter(SPEC)).outcome is Outcome.CREATED
+
+
+class Beaten(Patient):
+    """A bucket in which another process declares and withdraws a name just before its creation."""
+
+    async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
+        if key == keys.adapter_key(SPEC.name):
+            other = DesiredStore(self._bucket)
+            await other.put_adapter(replace(SPEC, path="/other"))
+            await other.put_adapter(replace(SPEC, path="/yet-another"))
+            await other.delete_adapter(SPEC.name)
+        return await self._bucket.create(key, value, ttl_ms=ttl_ms)
+
+
+async def test_an_identity_that_came_and_went_during_a_creation_is_not_given_again() -> None:
+    async with stored() as (_, bucket, store):
+        written = await DesiredStore(Beaten(bucket)).put_adapter(SPEC)
+        assert (written.outcome, written.stored.value.revision) == (Outcome.CREATED, 3)
+        assert await store.adapter(SPEC.name) == written.stored
+
+
+async def test_what_a_store_lost_is_declared_again_unless_somebody_was_faster() -> None:
+    async with followed() as it:
+        for name in ("b", "c", "d"):
+            await it.store.put_adapter(replace(SPEC, name=name))
+        await it.store.put_adapter(replace(SPEC, name="c", rank=8))
+        await it.store.delete_adapter("c")
+        await eventually(lambda: it.watch.revision_floor == 2)
+        it.registry.wipe()
+        await eventually(lambda: it.watch.reset and len(it.watch.lost) == 3)
+        await it.store.put_base_model(BaseModelSpec(name="new"))
+        await it.store.put_adapter(replace(SPEC, name="d", path="/declared-anew"))
+        await it.store.restore(it.watch.lost, revision_floor=it.watch.revision_floor)
+        await eventually(lambda: not it.watch.reset)
+        assert {s.value.name: s.value.path for s in await it.store.adapters()} == {
+            SPEC.name: SPEC.path,
+            "b": SPEC.path,
+            "d": "/declared-anew",
+        }
+        assert (await it.store.put_adapter(replace(SPEC, name="e"))).stored.value.revision == 3
+
+
+async def test_a_store_that_lost_only_its_floor_gets_it_back() -> None:
+    async with followed() as it:
+        await it.store.delete_adapter(SPEC.name)
+        await eventually(lambda: it.watch.revision_floor == 1 and not it.watch.adapters)
+        it.registry.wipe()
+        await eventually(lambda: it.watch.reset)
+        assert it.watch.lost == ()
+        await it.store.restore(it.watch.lost, revision_floor=it.watch.revision_floor)
+        await eventually(lambda: not it.watch.reset)
+        assert (await it.store.put_adapter(SPEC)).stored.value.revision == 2
 
 
 async def test_a_record_that_does_not_parse_is_no_adapter_and_no_reason_to_guess() -> None:

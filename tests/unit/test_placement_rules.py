@@ -121,7 +121,7 @@ def test_a_plan_lists_what_is_at_home_by_name_and_what_fits_only() -> None:
     engines = [engine("n1.a", slots=1, host=3), engine("n2.a", slots=4, host=0)]
     adapters = {a.name: a for a in (adapter(f"x{i}") for i in range(10))}
     placement = place(adapters.values(), engines, {})
-    plans = node_plans(placement, adapters, engines)
+    plans = node_plans(placement, adapters, engines, revision_floor=0)
     assert sorted(plans) == ["n1", "n2"]
     for node, capacity in (("n1", 3), ("n2", 4)):
         (plan,) = plans[node]
@@ -135,7 +135,8 @@ def test_a_plan_is_bounded_whatever_the_engines_say() -> None:
     old = tuple(f"old{i:04}~1" for i in range(UNLOADS_PER_ENGINE_MAX + 5))
     engines = [engine(f"n.{i}", host=100_000, registered=old) for i in range(3)]
     adapters = {a.name: a for a in (adapter(f"x{i}") for i in range(3000))}
-    (plans,) = node_plans(place(adapters.values(), engines, {}), adapters, engines).values()
+    placement = place(adapters.values(), engines, {})
+    (plans,) = node_plans(placement, adapters, engines, revision_floor=1).values()
     assert sum(len(e.load) for e in plans) <= LOADS_PER_NODE_MAX
     assert all(e.load for e in plans)
     assert [e.unload for e in plans] == [old[:UNLOADS_PER_ENGINE_MAX]] * 3
@@ -148,22 +149,25 @@ def test_a_plan_is_bounded_whatever_the_engines_say() -> None:
         ("x~2", False),
         ("x~3", False),
         ("gone~7", True),
+        ("unheard-of~8", False),
+        ("x~" + "1" * 5000, False),
         ("by-hand", False),
         ("by~hand", False),
         ("x~", False),
     ],
 )
-def test_managed_names_of_lower_or_no_declared_revision_are_retired(
+def test_managed_names_that_were_replaced_or_withdrawn_are_retired(
     registered: str, retired: bool
 ) -> None:
     engines = [engine("n.a", registered=(registered,))]
     adapters = {"x": adapter("x", revision=2)}
-    ((plan,),) = node_plans(place(adapters.values(), engines, {}), adapters, engines).values()
+    placement = place(adapters.values(), engines, {})
+    ((plan,),) = node_plans(placement, adapters, engines, revision_floor=7).values()
     assert plan.unload == ((registered,) if retired else ())
 
 
 @pytest.mark.parametrize("status", list(EngineStatus))
 def test_only_an_engine_that_answers_is_told_to_unload(status: EngineStatus) -> None:
     engines = [engine("n.a", status=status, registered=("gone~1",))]
-    ((plan,),) = node_plans(place([], engines, {}), {}, engines).values()
+    ((plan,),) = node_plans(place([], engines, {}), {}, engines, revision_floor=1).values()
     assert bool(plan.unload) == (status in (EngineStatus.READY, EngineStatus.DRAINING))

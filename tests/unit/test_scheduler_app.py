@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
-from tests.scheduler_region import REGION, FakeRegion, adapter, fake_region, kill
+from tests.scheduler_region import REGION, FakeRegion, Reporter, adapter, fake_region, kill
 
+from axiom_common.model.adapter import BaseModelSpec
 from axiom_common.model.engine import PlanStatus
 from axiom_common.model.ids import EngineAdapter, NodeId
 from axiom_common.model.placement import Plan
 from axiom_common.model.reason import Reason
+from axiom_common.ports.registry import Entry
+from axiom_common.testing.registry import FakeBucket
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import Lease, PlanRecord, decode, encode
 from axiom_scheduler.app import SchedulerApp
@@ -90,6 +95,79 @@ async def test_what_is_no_longer_declared_is_retired_where_it_is_registered() ->
         (wanted,) = (await region.plans())["n1"].engines
         assert [a.name for a in wanted.load] == ["a"]
         assert wanted.unload == ("b~1",)
+
+
+def registered(agent: Reporter, *names: str) -> None:
+    """Make all engines of a node answer to these names."""
+    names_ = tuple(EngineAdapter(name) for name in names)
+    engines = tuple(replace(e, registered=names_) for e in agent.state.engines)
+    agent.state = replace(agent.state, engines=engines)
+
+
+async def unloads(region: FakeRegion) -> set[str]:
+    return {n for p in (await region.plans()).values() for e in p.engines for n in e.unload}
+
+
+async def test_what_the_registry_lost_is_declared_again_and_nothing_is_unloaded() -> None:
+    async with fake_region() as region:
+        agent = region.node("n1")
+        await declare(region, "a", "b")
+        await region.desired.put_base_model(BaseModelSpec(name="llama"))
+        app = await region.scheduler("s")
+        await region.run(SETTLED_MS)
+        registered(agent, "a~1", "b~1")
+        await region.run(1_000)
+        before, (plan,) = await region.desired.adapters(), (await region.plans()).values()
+        region.registry.wipe()
+        assert await region.plans() == {}
+        await region.run(TAKEN_OVER_MS)
+        assert [s.value for s in await region.desired.adapters()] == [s.value for s in before]
+        assert len(await region.desired.base_models()) == 1
+        (after,) = (await region.plans()).values()
+        assert after.engines == plan.engines
+        assert after.fence > plan.fence
+        assert app.readiness().degraded == ()
+
+
+async def test_a_scheduler_that_finds_nothing_declared_unloads_nothing() -> None:
+    """Started after the registry's store was lost: nobody ever withdrew what engines still hold."""
+    async with fake_region() as region:
+        agent = region.node("n1")
+        registered(agent, "a~1", "b~2")
+        await region.scheduler("s")
+        await region.run(SETTLED_MS)
+        assert "n1" in await region.plans()
+        assert await unloads(region) == set()
+        await declare(region, "b")
+        await region.desired.delete_adapter("b")
+        await region.run(1_000)
+        assert await unloads(region) == {"a~1"}
+
+
+async def test_nothing_is_planned_before_all_that_is_declared_was_told() -> None:
+    async with fake_region() as region:
+        agent = region.node("n1")
+        registered(agent, "a~1", "b~1")
+        await declare(region, "a", "b")
+        bucket = await region.registry.bucket(keys.DESIRED_BUCKET)
+        told = asyncio.Event()
+
+        async def slowly() -> AsyncIterator[Entry | None]:
+            number = 0
+            async for entry in FakeBucket.watch(bucket):
+                number += 1
+                if number == 2:
+                    await told.wait()
+                yield entry
+
+        bucket.watch = slowly  # type: ignore[method-assign]
+        app = await region.scheduler("s")
+        await region.run(SETTLED_MS)
+        assert app.readiness().facts["leads"]
+        assert (app.readiness().ready, await region.plans()) == (False, {})
+        told.set()
+        await region.run(1_000)
+        assert sorted(await region.homes()) == ["a", "b"]
 
 
 async def test_of_two_schedulers_exactly_one_writes() -> None:

@@ -32,10 +32,12 @@ def snapshot(
     adapters: tuple[AdapterSpec, ...] = (),
     plans: tuple[Plan, ...] = (),
     silent: tuple[str, ...] = (),
+    revision_floor: int = 4,
 ) -> Snapshot:
     return Snapshot(
         region=REGION,
         adapters={a.name: a for a in adapters},
+        revision_floor=revision_floor,
         nodes=nodes,
         silent=frozenset(NodeId(n) for n in silent),
         plans={p.node: p for p in plans},

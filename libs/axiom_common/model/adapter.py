@@ -10,7 +10,7 @@ from axiom_common.errors import InvalidInputError
 from axiom_common.model.ids import EngineAdapter, public_name
 
 MEBIBYTE = 1 << 20
-_MANAGED = re.compile(r"[^~]~[1-9][0-9]*$")
+_MANAGED = re.compile(r"[^~]~[1-9][0-9]{0,15}\Z")
 SIZE_BYTES_MAX = 1 << 40
 REVISION_MAX = (1 << 53) - 1
 

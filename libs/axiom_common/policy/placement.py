@@ -87,13 +87,17 @@ def bound(adapter_ranks: Iterable[int], engine_ranks: Iterable[int]) -> int:
 
 
 def node_plans(
-    placement: Placement, adapters: Mapping[str, AdapterSpec], engines: Iterable[EngineState]
+    placement: Placement,
+    adapters: Mapping[str, AdapterSpec],
+    engines: Iterable[EngineState],
+    *,
+    revision_floor: int,
 ) -> dict[NodeId, tuple[EnginePlan, ...]]:
     """What the placement asks of every node that `engines` run on, engines in order of their id.
 
     `load` lists the adapters at home on an engine, by name, as many as it holds in HBM and host
-    RAM. `unload` lists the managed names that it still answers to and that are no longer declared
-    with that revision.
+    RAM. `unload` lists the managed names that it still answers to and that were replaced by a
+    higher revision or withdrawn. `revision_floor` is the highest revision ever withdrawn.
     """
     at_home: dict[EngineId, list[AdapterSpec]] = defaultdict(list)
     for name in sorted(placement.homes):
@@ -108,7 +112,7 @@ def node_plans(
             EnginePlan(
                 engine=e.engine,
                 load=tuple(at_home[e.engine][: min(share, capacity(e))]),
-                unload=_retired(e, adapters),
+                unload=_retired(e, adapters, revision_floor),
             )
             for e in its_engines
         )
@@ -203,16 +207,21 @@ class _Group:
         return index
 
 
-def _retired(engine: EngineState, adapters: Mapping[str, AdapterSpec]) -> tuple[EngineAdapter, ...]:
+def _retired(
+    engine: EngineState, adapters: Mapping[str, AdapterSpec], revision_floor: int
+) -> tuple[EngineAdapter, ...]:
     if engine.status not in (EngineStatus.READY, EngineStatus.DRAINING):
         return ()
     retired = []
     for registered in sorted(set(engine.registered)):
-        name, _, revision = registered.rpartition("~")
-        if not is_managed(registered) or not revision.isdecimal():
+        if not is_managed(registered):
             continue
+        name, _, revision = registered.rpartition("~")
         declared = adapters.get(name)
-        # A revision above the declared one is news that this view has not seen yet.
-        if declared is None or int(revision) < declared.revision:
+        # A name that is not declared was withdrawn only if the floor says so: without a trace of
+        # a withdrawal it is the desired state that was lost. A revision above the declared one is
+        # news that this view has not seen yet.
+        last_retired = revision_floor if declared is None else declared.revision - 1
+        if int(revision) <= last_retired:
             retired.append(registered)
     return tuple(retired[:UNLOADS_PER_ENGINE_MAX])

@@ -1,7 +1,9 @@
 """The admin REST API's shapes: what `/admin/v1` takes and gives, and its problems (RFC 9457).
 
-Input is strict: no coercion, no unknown field. `revision` is the writer's to give; a body that came
-from a GET may hold it and it is not looked at.
+Input is strict: no coercion, no unknown field. Answers may get more fields, which a client that
+does not know them leaves out. What the server alone can say (`revision`,
+`base_model_known`) may stand in a body, as it does in one that came from a GET, and is not looked
+at.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from axiom_common.model.ids import NAME_MAX, NAME_PATTERN
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 BODY_BYTES_MAX = 1 << 20
+BODY_TIMEOUT_S = 10.0
 PAGE_MAX = 1000
 
 PublicName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=NAME_MAX)]
@@ -24,10 +27,14 @@ Revision = Annotated[int, Field(ge=1, le=REVISION_MAX, json_schema_extra={"readO
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True)
 
 
-class AdapterPut(_Shape):
+class _Input(_Shape):
+    model_config = ConfigDict(extra="forbid")
+
+
+class AdapterPut(_Input):
     """Body of PUT /admin/v1/adapters/{name}. `name`, if given, must be the one of the path."""
 
     name: PublicName | None = None
@@ -37,11 +44,14 @@ class AdapterPut(_Shape):
     size_bytes: Annotated[int, Field(ge=0, le=SIZE_BYTES_MAX)] = 0
     tenant: PublicName = "default"
     revision: Revision | None = None
+    base_model_known: Annotated[bool | None, Field(json_schema_extra={"readOnly": True})] = None
 
     def to_spec(self, name: str) -> AdapterSpec:
         """The wanted adapter, its revision still to be assigned; InvalidInputError on a wrong
         name."""
         _check_name(name, self.name)
+        if name == self.base_model:
+            raise InvalidInputError("an adapter is not its own base model", path="base_model")
         return AdapterSpec(
             name=name,
             base_model=self.base_model,
@@ -54,7 +64,7 @@ class AdapterPut(_Shape):
 
 
 class Adapter(_Shape):
-    """A declared adapter."""
+    """A declared adapter. Its base model is known when it is declared, or an engine has it."""
 
     name: PublicName
     base_model: PublicName
@@ -63,9 +73,10 @@ class Adapter(_Shape):
     size_bytes: int
     tenant: PublicName
     revision: Revision
+    base_model_known: bool
 
     @classmethod
-    def of(cls, spec: AdapterSpec) -> Adapter:
+    def of(cls, spec: AdapterSpec, *, base_model_known: bool) -> Adapter:
         """The shape of a spec."""
         return cls(
             name=spec.name,
@@ -75,6 +86,7 @@ class Adapter(_Shape):
             size_bytes=spec.size_bytes,
             tenant=spec.tenant,
             revision=spec.revision,
+            base_model_known=base_model_known,
         )
 
 
@@ -85,7 +97,7 @@ class AdapterList(_Shape):
     next: str | None = None
 
 
-class BaseModelPut(_Shape):
+class BaseModelPut(_Input):
     """Body of PUT /admin/v1/models/{name}."""
 
     name: PublicName | None = None

@@ -1,45 +1,29 @@
 """The admin REST API, `/admin/v1`: desired state, and what this gateway sees of the fleet.
 
-A write is acknowledged once it is durable in the registry. Its ETag is the record's version there,
-and If-Match is honoured. Every error is a problem document (RFC 9457) with a stable code.
-
-| code | status |
-| --- | --- |
-| invalid-input (with `path`) | 400 |
-| not-found | 404 |
-| method-not-allowed | 405 |
-| conflict | 409 |
-| precondition-failed | 412 |
-| too-large | 413 |
-| unavailable (with Retry-After) | 503 |
-| invalid-message (a stored record does not parse), internal | 500 |
+A write is acknowledged once it is durable in the registry. Its ETag is the record's version there;
+If-Match, and If-None-Match with `*`, are honoured. Errors are those of `admin_problems`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
-from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from axiom_common.errors import (
-    AxiomError,
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-    PreconditionError,
-    UnavailableError,
-)
+from axiom_common.errors import InvalidInputError, NotFoundError
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import RegionId, public_name
 from axiom_common.ports.registry import Bucket
 from axiom_common.runtime.desired_store import (
+    ABSENT,
     ANY_VERSION,
     DesiredStore,
     Outcome,
@@ -47,8 +31,12 @@ from axiom_common.runtime.desired_store import (
     Written,
 )
 from axiom_common.wire import headers, rest
-
-RETRY_AFTER_S = 2
+from axiom_gateway.admin_problems import (
+    TooLargeError,
+    TooSlowError,
+    answer_errors_as_problems,
+    first_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,35 +65,25 @@ class AdminView:
     regions: Mapping[RegionId, SeenRegion]
 
 
-class _TooLargeError(AxiomError):
-    code = "too-large"
-
-
-_STATUS: tuple[tuple[type[AxiomError], HTTPStatus], ...] = (
-    (InvalidInputError, HTTPStatus.BAD_REQUEST),
-    (NotFoundError, HTTPStatus.NOT_FOUND),
-    (ConflictError, HTTPStatus.CONFLICT),
-    (PreconditionError, HTTPStatus.PRECONDITION_FAILED),
-    (_TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
-)
-
-
 def admin_app(desired: Bucket, view: Callable[[], AdminView]) -> FastAPI:
     """The app to mount at /admin/v1. `desired` is the bucket of desired state."""
-    app = FastAPI(title="Axiom admin API", version="1", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Axiom admin API",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     store = DesiredStore(desired)
-    app.include_router(_adapter_routes(store))
+    app.include_router(_adapter_routes(store, view))
     app.include_router(_model_routes(store))
     app.include_router(_view_routes(view))
-    app.add_exception_handler(AxiomError, _on_axiom_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(Exception, _on_defect)
+    answer_errors_as_problems(app)
     return app
 
 
 _S = TypeVar("_S", bound=BaseModel)
+_ETAG = re.compile(r'"([0-9]{1,16})"')
 
 
 def _body(shape: type[_S]) -> Callable[[Request], Awaitable[_S]]:
@@ -113,14 +91,20 @@ def _body(shape: type[_S]) -> Callable[[Request], Awaitable[_S]]:
 
     async def read(request: Request) -> _S:
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > rest.BODY_BYTES_MAX:
-                raise _TooLargeError(f"the body is above {rest.BODY_BYTES_MAX} bytes")
+        try:
+            async with asyncio.timeout(rest.BODY_TIMEOUT_S):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > rest.BODY_BYTES_MAX:
+                        raise TooLargeError(f"the body is above {rest.BODY_BYTES_MAX} bytes")
+        except TimeoutError as error:
+            raise TooSlowError(f"no whole body within {rest.BODY_TIMEOUT_S:g} s") from error
+        except ClientDisconnect as error:
+            raise InvalidInputError("the body ends too early") from error
         try:
             return shape.model_validate_json(bytes(body))
         except ValidationError as error:
-            raise _first(error.errors(include_url=False)) from error
+            raise first_of(error.errors(include_url=False)) from error
 
     return read
 
@@ -131,31 +115,45 @@ def _takes(shape: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def _if_version(if_match: Annotated[str | None, Header()] = None) -> int | None:
-    """The record's version that If-Match names; None without the header."""
+def _if_version(
+    if_match: Annotated[str | None, Header()] = None,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> int | None:
+    """The record's version that a write is bound to; None without a precondition."""
+    if if_none_match is not None:
+        if if_none_match != "*" or if_match is not None:
+            raise InvalidInputError("If-None-Match takes *, alone", path=headers.IF_NONE_MATCH)
+        return ABSENT
     if if_match is None:
         return None
     if if_match == "*":
         return ANY_VERSION
-    version = if_match.removeprefix('"').removesuffix('"')
-    if if_match != f'"{version}"' or not (version.isascii() and version.isdecimal()):
+    etag = _ETAG.fullmatch(if_match)
+    if etag is None:
         raise InvalidInputError("If-Match takes one ETag or *", path=headers.IF_MATCH)
-    # No record is at version 0, which the store would read as "any".
-    return int(version) or -1
+    return int(etag[1])
 
 
 IfVersion = Annotated[int | None, Depends(_if_version)]
 Limit = Annotated[int, Query(ge=1, le=rest.PAGE_MAX)]
 
 
-def _adapter_routes(store: DesiredStore) -> APIRouter:
+def _adapter_routes(store: DesiredStore, view: Callable[[], AdminView]) -> APIRouter:
     router = APIRouter(prefix="/adapters", tags=["adapters"])
+
+    async def known(base_model: str) -> bool:
+        return base_model in _served(view()) or await store.has_base_model(base_model)
 
     @router.get("")
     async def list_adapters(limit: Limit = rest.PAGE_MAX, after: str = "") -> rest.AdapterList:
         page = [s.value for s in await store.adapters() if s.value.name > after][: limit + 1]
+        declared = {stored.value.name for stored in await store.base_models()}
+        known_models = declared | _served(view())
         return rest.AdapterList(
-            adapters=tuple(rest.Adapter.of(spec) for spec in page[:limit]),
+            adapters=tuple(
+                rest.Adapter.of(spec, base_model_known=spec.base_model in known_models)
+                for spec in page[:limit]
+            ),
             next=page[limit - 1].name if len(page) > limit else None,
         )
 
@@ -163,9 +161,10 @@ def _adapter_routes(store: DesiredStore) -> APIRouter:
     async def get_adapter(name: str, response: Response) -> rest.Adapter:
         stored = await store.adapter(public_name(name, path="name"))
         if stored is None:
-            raise NotFoundError(f"no adapter {name!r}")
+            raise NotFoundError(f"{name!r} is not declared")
         response.headers[headers.ETAG] = _etag(stored)
-        return rest.Adapter.of(stored.value)
+        spec = stored.value
+        return rest.Adapter.of(spec, base_model_known=await known(spec.base_model))
 
     @router.put("/{name:path}", openapi_extra=_takes(rest.AdapterPut))
     async def put_adapter(
@@ -174,9 +173,12 @@ def _adapter_routes(store: DesiredStore) -> APIRouter:
         if_version: IfVersion,
         body: Annotated[rest.AdapterPut, Depends(_body(rest.AdapterPut))],
     ) -> rest.Adapter:
-        written = await store.put_adapter(body.to_spec(name), if_version=if_version)
+        wanted = body.to_spec(name)
+        # Before the write: what fails after it would hide that it is done.
+        base_model_known = await known(wanted.base_model)
+        written = await store.put_adapter(wanted, if_version=if_version)
         _tell(written, response)
-        return rest.Adapter.of(written.stored.value)
+        return rest.Adapter.of(written.stored.value, base_model_known=base_model_known)
 
     @router.delete("/{name:path}", status_code=HTTPStatus.NO_CONTENT)
     async def delete_adapter(name: str, if_version: IfVersion) -> None:
@@ -200,7 +202,7 @@ def _model_routes(store: DesiredStore) -> APIRouter:
     async def get_model(name: str, response: Response) -> rest.DeclaredModel:
         stored = await store.base_model(public_name(name, path="name"))
         if stored is None:
-            raise NotFoundError(f"no base model {name!r}")
+            raise NotFoundError(f"{name!r} is not declared")
         response.headers[headers.ETAG] = _etag(stored)
         return rest.DeclaredModel(name=stored.value.name)
 
@@ -263,6 +265,11 @@ def _tell(written: Written[AdapterSpec] | Written[BaseModelSpec], response: Resp
         response.status_code = HTTPStatus.CREATED
 
 
+def _served(view: AdminView) -> set[str]:
+    """The base models of all engines seen."""
+    return {e.base_model for seen in _seen_nodes(view) for e in seen.state.engines}
+
+
 def _seen_nodes(view: AdminView) -> list[SeenNode]:
     nodes = [node for region in view.regions.values() for node in region.nodes]
     return sorted(nodes, key=lambda seen: (seen.state.region, seen.state.node))
@@ -276,57 +283,3 @@ def _region(seen: SeenRegion) -> rest.RegionStatus:
         degraded=seen.degraded,
         view_age_ms=seen.view_age_ms,
     )
-
-
-def _first(errors: list[Any]) -> InvalidInputError:
-    """The first of pydantic's errors, and how many more there are."""
-    found = errors[0]
-    path = ".".join(str(part) for part in found["loc"]) or None
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return InvalidInputError(f"{path or 'body'}: {found['msg']}{more}", path=path)
-
-
-def _problem(code: str, status: int, detail: str, *, path: str | None = None) -> Response:
-    problem = rest.Problem(
-        type=f"urn:axiom:problem:{code}",
-        title=HTTPStatus(status).phrase,
-        status=status,
-        detail=detail,
-        code=code,
-        path=path,
-    )
-    response = Response(
-        problem.model_dump_json(exclude_none=True), status, media_type=rest.PROBLEM_MEDIA_TYPE
-    )
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        response.headers[headers.RETRY_AFTER] = str(RETRY_AFTER_S)
-    return response
-
-
-async def _on_axiom_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, AxiomError)
-    status = next(
-        (status for kind, status in _STATUS if isinstance(error, kind)),
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-    )
-    path = error.path if isinstance(error, InvalidInputError) else None
-    return _problem(error.code, status, str(error), path=path)
-
-
-async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    # The first part of the location says where the parameter stood: "query", "path".
-    errors = [{**found, "loc": found["loc"][1:]} for found in error.errors()]
-    return await _on_axiom_error(request, _first(errors))
-
-
-async def _on_http_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
-    return _problem(code, error.status_code, str(error.detail))
-
-
-async def _on_defect(_: Request, error: Exception) -> Response:
-    """Tells no more than that it is our fault; the server logs the exception."""
-    del error
-    return _problem("internal", HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of the gateway")

@@ -16,7 +16,7 @@ from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.registry import Registry
 from axiom_common.ports.shadow_cache import ShadowCache
-from axiom_common.runtime.desired_store import DesiredWatch
+from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import Readiness, ops_routes

@@ -11,7 +11,8 @@ from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.registry import Registry
 from axiom_common.ports.shadow_cache import ShadowCache
-from axiom_common.runtime.desired_store import DesiredWatch
+from axiom_common.runtime.desired_store import DesiredStore
+from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import Readiness
@@ -68,9 +69,9 @@ class SchedulerApp:
 
     async def start(self, owner: Owner) -> None:
         """Start all tasks in `owner`; returns when it listens on the bus."""
-        self._desired = DesiredWatch(
-            await self._registry.bucket(keys.DESIRED_BUCKET), self._log, self._changed
-        )
+        desired = await self._registry.bucket(keys.DESIRED_BUCKET)
+        self._desired = DesiredWatch(desired, self._log, self._changed)
+        self._store = DesiredStore(desired)
         self._applier = Applier(
             await self._registry.bucket(keys.PLAN_BUCKET), region=self._region, log=self._log
         )
@@ -106,6 +107,7 @@ class SchedulerApp:
         degraded = {
             "nats-away": not self._bus.connected,
             "registry-away": self._leadership.away,
+            "registry-reset": self._desired.reset,
             "redis-away": self._cache_away,
             "liveness-frozen": self._state.frozen,
         }
@@ -179,6 +181,8 @@ class SchedulerApp:
             self._term = None
             return None
         try:
+            if self._desired.reset:
+                await self._restore()
             outcome = await self._plan(fence)
         except UnavailableError as error:
             self._log.warning("registry away", once_a_minute="registry", cause=str(error))
@@ -192,6 +196,12 @@ class SchedulerApp:
             self._changed()
         return outcome
 
+    async def _restore(self) -> None:
+        """The registry's store was lost: declare again what it had, as far as it is known here."""
+        lost = self._desired.lost
+        self._log.warning("registry lost its store, declaring again", records=len(lost))
+        await self._store.restore(lost, revision_floor=self._desired.revision_floor)
+
     async def _plan(self, fence: int) -> Applied | None:
         if self._term != fence:
             await self._applier.read()
@@ -201,7 +211,9 @@ class SchedulerApp:
             return None
         self._term = fence
         proposal = propose(
-            self._state.snapshot(self._desired.adapters, plans),
+            self._state.snapshot(
+                self._desired.adapters, plans, revision_floor=self._desired.revision_floor
+            ),
             fence=fence,
             gone=self._state.gone(plans, now_ms),
         )

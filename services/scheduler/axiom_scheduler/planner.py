@@ -24,11 +24,12 @@ class Snapshot:
     """All that a placement depends on.
 
     `silent` nodes have not been heard for too long: they keep a plan and get no adapters.
-    `plans` are the plans as they stand.
+    `plans` are the plans as they stand. `revision_floor` is the highest revision ever withdrawn.
     """
 
     region: RegionId
     adapters: Mapping[str, AdapterSpec]
+    revision_floor: int
     nodes: tuple[NodeState, ...]
     silent: frozenset[NodeId]
     plans: Mapping[NodeId, Plan]
@@ -55,7 +56,9 @@ def propose(snapshot: Snapshot, *, fence: int, gone: Iterable[NodeId]) -> Propos
         for engine in node.engines
     ]
     placement = place(snapshot.adapters.values(), engines, homes_of(snapshot.plans.values()))
-    wanted = node_plans(placement, snapshot.adapters, engines)
+    wanted = node_plans(
+        placement, snapshot.adapters, engines, revision_floor=snapshot.revision_floor
+    )
     # An agent that was away may have seen more revisions than what stands (a plan deleted since).
     seen = {n.node: n.plan.revision for n in snapshot.nodes if n.plan is not None}
     plans = []

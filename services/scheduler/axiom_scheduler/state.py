@@ -94,12 +94,17 @@ class SchedulerState:
         return tuple(sorted(node for node in planned if self._view.node(node) is None))
 
     def snapshot(
-        self, adapters: Mapping[str, AdapterSpec], plans: Mapping[NodeId, Plan]
+        self,
+        adapters: Mapping[str, AdapterSpec],
+        plans: Mapping[NodeId, Plan],
+        *,
+        revision_floor: int,
     ) -> Snapshot:
         """What to plan on."""
         return Snapshot(
             region=self._region,
             adapters=dict(adapters),
+            revision_floor=revision_floor,
             nodes=self._view.nodes(),
             silent=frozenset(self._silent),
             plans=dict(plans),

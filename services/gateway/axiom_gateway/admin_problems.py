@@ -1,0 +1,138 @@
+"""The admin API's errors: problem documents (RFC 9457), each with a stable code.
+
+| code | status |
+| --- | --- |
+| invalid-input (with `path`) | 400 |
+| not-found | 404 |
+| method-not-allowed (with Allow) | 405 |
+| request-timeout | 408 |
+| conflict, name-taken (with `path`) | 409 |
+| precondition-failed | 412 |
+| too-large | 413 |
+| unavailable (with Retry-After) | 503 |
+| invalid-message (a stored record does not parse), internal | 500 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from axiom_common.errors import (
+    AxiomError,
+    ConflictError,
+    InvalidInputError,
+    NameTakenError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+from axiom_common.wire import headers, rest
+
+RETRY_AFTER_S = 2
+DETAIL_MAX, PATH_MAX = 500, 100
+"""Characters of what a client sent that its problem says back."""
+_METHODS = ("GET", "HEAD", "PUT", "DELETE")
+
+
+class TooLargeError(AxiomError):
+    """A body above its bound."""
+
+    code = "too-large"
+
+
+class TooSlowError(AxiomError):
+    """A body that did not come in time."""
+
+    code = "request-timeout"
+
+
+_STATUS: tuple[tuple[type[AxiomError], HTTPStatus], ...] = (
+    (NameTakenError, HTTPStatus.CONFLICT),
+    (InvalidInputError, HTTPStatus.BAD_REQUEST),
+    (NotFoundError, HTTPStatus.NOT_FOUND),
+    (TooSlowError, HTTPStatus.REQUEST_TIMEOUT),
+    (ConflictError, HTTPStatus.CONFLICT),
+    (PreconditionError, HTTPStatus.PRECONDITION_FAILED),
+    (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+def answer_errors_as_problems(app: FastAPI) -> None:
+    """Make every error of `app` a problem document."""
+    app.add_exception_handler(AxiomError, _on_axiom_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(Exception, _on_defect)
+
+
+def first_of(errors: list[Any]) -> InvalidInputError:
+    """The first of pydantic's errors, and how many more there are."""
+    found = errors[0]
+    path = ".".join(str(part) for part in found["loc"])[:PATH_MAX] or None
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return InvalidInputError(f"{path or 'body'}: {found['msg']}{more}", path=path)
+
+
+def _problem(code: str, status: int, detail: str, *, path: str | None = None) -> Response:
+    problem = rest.Problem(
+        type=f"urn:axiom:problem:{code}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail[:DETAIL_MAX],
+        code=code,
+        path=path,
+    )
+    response = Response(
+        problem.model_dump_json(exclude_none=True), status, media_type=rest.PROBLEM_MEDIA_TYPE
+    )
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers[headers.RETRY_AFTER] = str(RETRY_AFTER_S)
+    return response
+
+
+async def _on_axiom_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, AxiomError)
+    status = next(
+        (status for kind, status in _STATUS if isinstance(error, kind)),
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    )
+    path = error.path if isinstance(error, InvalidInputError) else None
+    return _problem(error.code, status, str(error), path=path)
+
+
+async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    # The first part of the location says where the parameter stood: "query", "path".
+    errors = [{**found, "loc": found["loc"][1:]} for found in error.errors()]
+    return await _on_axiom_error(request, first_of(errors))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
+    response = _problem(code, error.status_code, str(error.detail))
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers[headers.ALLOW] = ", ".join(_allowed(request))
+    return response
+
+
+def _allowed(request: Request) -> Iterable[str]:
+    """The methods of a path: one path's methods are routes of their own, in several routers."""
+    for method in _METHODS:
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            yield method
+
+
+async def _on_defect(_: Request, error: Exception) -> Response:
+    """Tells no more than that it is our fault; the server logs the exception."""
+    del error
+    return _problem("internal", HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of the gateway")
