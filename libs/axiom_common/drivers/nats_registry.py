@@ -7,8 +7,8 @@ create take that marker for a value, so reads and writes here use the stream ben
 
 A stream whose store was lost is made anew and counts from 1 again, but incarnations and fences must
 go on growing. So a revision is the stream's life, from its moment of creation, plus the sequence
-number: it grows as long as a stream takes fewer than 2^10 writes per ms on average, and it stays
-below 2^53, exact as a double, until the year 2248.
+number. It grows unless the server's clock goes back between two lives, or a stream takes more than
+2^10 writes per ms of its life; and it stays below 2^53, exact as a double, until the year 2248.
 """
 
 from __future__ import annotations
