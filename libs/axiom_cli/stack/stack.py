@@ -165,9 +165,7 @@ async def _start(
     async with admin_of(stack.gateway_url) as admin:
         await until(partial(_gateway_lacks, admin))
         on_step("declaring adapters")
-        await admin.put_base_model(BASE_MODEL)
-        for spec in declared_adapters(stack.options):
-            await admin.put_adapter(spec)
+        await until(partial(_declaration_lacks, admin, stack.options))
         on_step("waiting for the fleet's view")
         await until(partial(_fleet_lacks, admin, stack.options))
 
@@ -203,6 +201,17 @@ async def _gateway_lacks(admin: Admin) -> str:
     """Whether the admin API can take declarations."""
     try:
         await admin.status()
+    except UnavailableError as error:
+        return str(error)
+    return ""
+
+
+async def _declaration_lacks(admin: Admin, options: StackOptions) -> str:
+    """Declares all; what stands already stays unchanged."""
+    try:
+        await admin.put_base_model(BASE_MODEL)
+        for spec in declared_adapters(options):
+            await admin.put_adapter(spec)
     except UnavailableError as error:
         return str(error)
     return ""
