@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -119,6 +120,31 @@ class TestNatsRegistry(RegistrySuite):
             await own.close()
             revision = await bucket.put("k", b"v")
             await eventually(lambda: Entry("k", b"v", revision) in told)
+
+    async def test_many_readers_at_once_each_see_all_and_leave_nothing_behind(self) -> None:
+        async with self.bucket() as (there, bucket):
+            for number in range(20):
+                await bucket.put(f"k{number}", b"v")
+
+            async def watched() -> int:
+                count = 0
+                async with contextlib.aclosing(bucket.watch()) as told:
+                    async for entry in told:
+                        if entry is None:
+                            break
+                        count += 1
+                return count
+
+            async def listed() -> int:
+                return len(await bucket.list())
+
+            for _ in range(20):
+                reads = [*(watched() for _ in range(4)), *(listed() for _ in range(4))]
+                assert set(await asyncio.gather(*reads)) == {20}
+            own = await nats.connect(self.server.url)
+            info = await own.jetstream().stream_info(f"KV_{there.bucket}")
+            await own.close()
+            assert info.state.consumer_count == 0
 
     async def test_a_server_that_hangs_is_unavailable(self) -> None:
         async with self.bucket() as (_, bucket):

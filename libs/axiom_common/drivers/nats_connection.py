@@ -57,7 +57,9 @@ class Session:
         self.lost.set()
         now_s = asyncio.get_running_loop().time()
         for bound in self._bounds:
-            bound.reschedule(now_s)
+            # One whose time is up ends by itself, and takes no other.
+            if not bound.expired():
+                bound.reschedule(now_s)
 
     @contextlib.asynccontextmanager
     async def bounded(self, timeout_s: float) -> AsyncIterator[None]:

@@ -3,7 +3,8 @@
 A bucket is a handle that opens its stream, and makes it where it is missing, once a session: a
 process may start before NATS does. A time to live is a whole number of seconds on the server, so it
 is rounded up. An expired record leaves a marker, for watches to see; the library's own get and
-create take that marker for a value, so reads and writes here use the stream beneath.
+create take that marker for a value, and its watch may say too early that all present was told
+(`record_feed`), so everything here uses the stream beneath.
 
 A stream whose store was lost is made anew and counts from 1 again, but incarnations and fences must
 go on growing. So a revision is the stream's life, from its moment of creation, plus the sequence
@@ -19,20 +20,16 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import nats.js.errors
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import Header, KeyValueConfig, StreamInfo
-from nats.js.kv import (
-    KV_DEL,
-    KV_MARKER_REASON,
-    KV_OP,
-    KV_PURGE,
-    KeyValue,
-)
+from nats.js.kv import KV_DEL, KV_MARKER_REASON, KV_OP, KV_PURGE
 
 from axiom_common.drivers.nats_connection import CONNECTION_ERRORS, NatsConnection, Session
+from axiom_common.drivers.record_feed import RecordFeed
 from axiom_common.drivers.watch_progress import WatchProgress
 from axiom_common.errors import ConflictError, UnavailableError
 from axiom_common.ports.registry import Entry
@@ -55,21 +52,12 @@ _NO_MESSAGE = 10037
 _T = TypeVar("_T")
 
 
-class _Watcher(Protocol):
-    """The library's KeyWatcher, which has no types."""
-
-    async def __anext__(self) -> KeyValue.Entry | None: ...
-
-    async def stop(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Stream:
     """A bucket's stream as one session opened it. A revision is `life` plus sequence number."""
 
     session: Session
     jetstream: JetStreamContext
-    kv: KeyValue
     life: int
 
 
@@ -113,16 +101,15 @@ class NatsBucket:
         """All present records, by key."""
 
         async def call(stream: _Stream) -> tuple[Entry, ...]:
-            watcher = await stream.kv.watchall(ignore_deletes=True)
-            entries: list[Entry] = []
+            entries: dict[str, Entry] = {}
+            feed = await self._open_feed(stream)
             try:
-                async for found in watcher:
-                    if found is None:
-                        break
-                    entries.append(_entry(found, stream.life))
+                while (message := await feed.read()) is not None:
+                    entry = self._entry(message, stream.life)
+                    entries[entry.key] = entry
             finally:
-                await _stop(cast("_Watcher", watcher))
-            return tuple(sorted(entries, key=lambda entry: entry.key))
+                await feed.close()
+            return tuple(e for _, e in sorted(entries.items()) if e.value is not None)
 
         return await self._call(call)
 
@@ -174,13 +161,13 @@ class NatsBucket:
         """Tell what is present and then changes, until one may have been missed."""
         life, last_revision = await self._position()
         progress.begin(life, last_revision)
-        watcher = await self._call(_watch_all)
+        feed = await self._call(self._open_feed)
         quiets = 0
         try:
             while session.open:
                 try:
                     async with asyncio.timeout(QUIET_S):
-                        found = await anext(watcher)
+                        message = await feed.read()
                 except TimeoutError:
                     quiets += 1
                     if quiets % BEHIND_CHECK_QUIETS == 0 or progress.owes:
@@ -189,14 +176,23 @@ class NatsBucket:
                             return
                     continue
                 quiets = 0
-                if found is None:
+                if message is None:
                     for gone in progress.end_of_present():
                         yield gone
                     yield None
-                elif progress.take(entry := _entry(found, life)):
+                elif progress.take(entry := self._entry(message, life)):
                     yield entry
         finally:
-            await _stop(watcher)
+            await feed.close()
+
+    async def _open_feed(self, stream: _Stream) -> RecordFeed:
+        client, jetstream = stream.session.client, stream.jetstream
+        return await RecordFeed.open(client, jetstream, self._stream_name, f"{self._prefix}>")
+
+    def _entry(self, message: Msg, life: int) -> Entry:
+        value = None if _says_gone(message.headers or {}) else message.data
+        key = message.subject.removeprefix(self._prefix)
+        return Entry(key, value, life + message.metadata.sequence.stream)
 
     async def _last(self, key: str) -> Entry | None:
         """The newest message of a key; its value is None where that says deleted or expired."""
@@ -279,14 +275,14 @@ class NatsBucket:
         if opened is None or opened.session is not session:
             jetstream = session.client.jetstream(timeout=self._timeout_s)
             try:
-                kv = await jetstream.key_value(self._name)
-            except nats.js.errors.BucketNotFoundError:
-                kv = await self._make(jetstream)
-            life = _life(await jetstream.stream_info(self._stream_name))
-            opened = self._opened = _Stream(session, jetstream, kv, life)
+                info = await jetstream.stream_info(self._stream_name)
+            except nats.js.errors.NotFoundError:
+                await self._make(jetstream)
+                info = await jetstream.stream_info(self._stream_name)
+            opened = self._opened = _Stream(session, jetstream, _life(info))
         return opened
 
-    async def _make(self, jetstream: JetStreamContext) -> KeyValue:
+    async def _make(self, jetstream: JetStreamContext) -> None:
         config = KeyValueConfig(
             bucket=self._name,
             history=self._history,
@@ -294,33 +290,17 @@ class NatsBucket:
             limit_marker_ttl=MARKER_TTL_S,
         )
         try:
-            return await jetstream.create_key_value(config)
+            await jetstream.create_key_value(config)
         except nats.js.errors.BadRequestError as error:
+            # Somebody was faster, with more replicas for example: theirs is as good.
             if error.err_code != _OTHER_CONFIGURATION:
                 raise
-            # Somebody was faster, with more replicas for example: theirs is as good.
-            return await jetstream.key_value(self._name)
-
-
-async def _watch_all(stream: _Stream) -> _Watcher:
-    return cast("_Watcher", await stream.kv.watchall())
-
-
-async def _stop(watcher: _Watcher) -> None:
-    # A watch of a lost session has nothing to stop any more.
-    with contextlib.suppress(*CONNECTION_ERRORS):
-        await watcher.stop()
 
 
 def _life(info: StreamInfo) -> int:
     # JetStream tells it of each stream.
     created = cast("datetime", info.created)
     return int(created.timestamp() * 1e3) << LIFE_SHIFT
-
-
-def _entry(found: KeyValue.Entry, life: int) -> Entry:
-    gone = found.operation in (KV_DEL, KV_PURGE)
-    return Entry(found.key, None if gone else found.value or b"", life + (found.revision or 0))
 
 
 def _says_gone(headers: Mapping[str, str]) -> bool:
