@@ -206,26 +206,51 @@ async def test_a_held_request_is_served_once_there_is_room() -> None:
             assert gateway.counted("hold_seconds_count") == 3
 
 
+async def test_what_comes_before_the_catalog_is_known_waits_and_is_no_404(region: Region) -> None:
+    await region.declare("bot")
+    region.registry.disconnect()
+    gateway = await region.start_gateway(start_ms=30_000)
+    async with asyncio.TaskGroup() as group:
+        asking = [
+            group.create_task(gateway.ask("bot"), name="ask"),
+            group.create_task(gateway.ask("nope"), name="ask for what is not there"),
+        ]
+        found = group.create_task(gateway.get("/v1/models/bot"), name="find")
+        await eventually(lambda: gateway.app._v1.under_way == 2)
+        await gateway.sees(*(engine.id for engine in region.engines))
+        assert (await gateway.get("/readyz")).status == 503
+        region.registry.reconnect()
+    assert [task.result().status for task in asking] == [200, 404]
+    assert found.result().json["parent"] == BASE_MODEL
+    assert (await gateway.get("/readyz")).status == 200
+    await gateway.stop()
+
+
 async def test_a_gateway_starts_and_serves_without_bus_registry_and_cache(region: Region) -> None:
     async with served(region, gateway="early"):
         await region.fill_cache()
     region.cache.away = True
     region.registry.disconnect()
-    gateway = Gateway(region, GatewaySettings(region=REGION, gateway="late"))
+    gateway = Gateway(region, GatewaySettings(region=REGION, gateway="late", start_ms=300))
     gateway.bus.disconnect()
     await gateway.start()
     ready = await gateway.get("/readyz")
     assert (ready.status, ready.json["ready"]) == (503, False)
     assert set(ready.json["degraded"]) >= {"nats-away", "registry-away"}
-    assert (await gateway.ask(BASE_MODEL)).status == 404
+    unknown = await gateway.ask(BASE_MODEL)
+    assert (unknown.status, unknown.error["code"]) == (503, "no-engine")
+    assert "retry-after" in unknown.headers
+    assert (await gateway.get("/readyz")).status == 200
     region.cache.away = False
-    await eventually(lambda: gateway.app.readiness().ready)
+    await eventually(lambda: gateway.app.state.engines)
     assert (await gateway.ask(BASE_MODEL)).status == 200
+    assert (await gateway.ask("nope")).status == 503
     assert "redis-away" not in gateway.app.degraded()
     region.registry.reconnect()
     await gateway.bus.reconnect()
     await gateway.sees(*(engine.id for engine in region.engines))
     await eventually(lambda: not gateway.app.degraded())
+    assert (await gateway.ask("nope")).status == 404
     await gateway.stop()
 
 

@@ -148,13 +148,13 @@ async def test_of_cache_and_bus_the_newer_one_counts(
 async def test_what_only_the_cache_knows_is_unheard(owner: TestOwner) -> None:
     setting = Setting(owner)
     await setting.store(1, running=1)
-    assert setting.feed.seen_at_ms is None
+    assert not setting.feed.has_view()
     await setting.start()
     await settle()
     row = setting.state.engines[engine(NODE)].row
     assert row is not None
     assert row.unheard
-    assert setting.feed.seen_at_ms is not None
+    assert setting.feed.has_view()
     assert setting.feed.view_age_ms() is None
     assert [seen.heard_age_ms for seen in setting.feed.seen_nodes()] == [None]
     await setting.tell(2, running=2)

@@ -38,6 +38,7 @@ from axiom_gateway.state import GatewayState
 
 SWEEP_EVERY_MS = 250.0
 RETRY_MS = 500.0
+START_POLL_MS = 20.0
 DRAIN_POLL_MS = 20.0
 CUT_GRACE_MS = 1000.0
 """After the drain: how long streams have to send their last event."""
@@ -70,6 +71,7 @@ class GatewayApp:
         self._log = Log("axiom.gateway", clock)
         self._registry_away = False
         self._draining = False
+        self._started = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = GatewayMetrics()
         self.decisions = DecisionLog()
@@ -137,10 +139,13 @@ class GatewayApp:
             metrics=self.metrics,
             profiles=BUILT_IN,
             new_id=self._new_id,
+            started=self._started,
+            catalog_known=lambda: self._watch.synced,
         )
         prober = Prober(self._clock, silent=self.feed.silent_engines, found=self.state.probed)
         self._expose()
         jobs = {
+            "start up": self._start_up(),
             "sweep": self._sweep(),
             "bootstrap": self.feed.bootstrap(),
             "follow desired state": self._retried(self._watch.run),
@@ -174,10 +179,9 @@ class GatewayApp:
         await self._proxy.close()
 
     def readiness(self) -> Readiness:
-        """Ready once the view came from the shadow cache or the bus, until the drain begins."""
-        seen = self.feed.seen_at_ms is not None
+        """Ready from the end of the start until the drain begins."""
         return Readiness(
-            ready=seen and not self._draining,
+            ready=self._started.is_set() and not self._draining,
             degraded=self.degraded(),
             facts={
                 "engines": len(self.state.engines),
@@ -215,6 +219,15 @@ class GatewayApp:
     def _desired_changed(self) -> None:
         self._registry_away = False
         self.state.desired_changed(self._watch.adapters, self._watch.base_models)
+
+    async def _start_up(self) -> None:
+        """Until the catalog and the view are there; with the registry or the bus away, a while."""
+        deadline_ms = self._clock.now_ms() + self._settings.start_ms
+        while self._clock.now_ms() < deadline_ms and not (
+            self._watch.synced and self.feed.has_view()
+        ):
+            await self._clock.sleep_ms(START_POLL_MS)
+        self._started.set()
 
     async def _sweep(self) -> None:
         while True:

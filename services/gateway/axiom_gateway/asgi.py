@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from axiom_common.runtime.lifecycle import Owner
 from axiom_common.wire import headers
 from axiom_gateway.errors import ApiError, too_large
 
@@ -19,6 +20,8 @@ Headers = list[tuple[bytes, bytes]]
 JSON = b"application/json"
 _CONTENT_LENGTH = b"content-length"
 _CONTENT_TYPE = b"content-type"
+WATCH_AFTER_S = 0.01
+"""Most small answers are over by then, and no task is spent on watching their client."""
 _RETRY_AFTER = headers.RETRY_AFTER.encode()
 
 
@@ -33,13 +36,18 @@ class Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
+        self._asked: dict[bytes, bytes] = dict(scope["headers"])
         self._headers: dict[bytes, bytes] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self.status: int | None = None
         """Status of the answer once its head is sent."""
         self.cut: asyncio.Timeout | None = None
         """The scope that ends this exchange when it is rescheduled into the past."""
         self.buffered_bytes = 0
         """Bytes of the body that are kept for this exchange."""
+        self.has_body = False
+        """The whole body came."""
         self.gone = False
         """The client closed its connection."""
         self.ended = False
@@ -57,11 +65,8 @@ class Exchange:
 
     def header(self, name: str) -> str | None:
         """A request header; `name` in lower case."""
-        wanted = name.encode()
-        for key, value in self._scope["headers"]:
-            if key == wanted:
-                return str(value.decode("latin-1"))
-        return None
+        value = self._asked.get(name.encode())
+        return None if value is None else value.decode("latin-1")
 
     def set_header(self, name: bytes, value: bytes) -> None:
         """A header that the answer will carry, whatever the answer is."""
@@ -86,21 +91,41 @@ class Exchange:
             if size > bytes_max:
                 raise too_large(bytes_max)
             take(len(part))
+            self.buffered_bytes += len(part)
             parts.append(part)
             if not message.get("more_body", False):
+                self.has_body = True
                 return b"".join(parts) if len(parts) > 1 else part
 
-    async def watch_client(self) -> None:
-        """Returns when the client has gone, and ends the exchange then. Only after `body`."""
+    def watch_client(self, owner: Owner) -> None:
+        """End the exchange when its client goes, until `unwatch`. Only after `body`."""
+
+        def begin() -> None:
+            self._watcher = owner.create_task(self._until_gone(), name="watch client")
+
+        self._watch = asyncio.get_running_loop().call_later(WATCH_AFTER_S, begin)
+
+    def unwatch(self) -> None:
+        """The client may go."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.gone = True
         self.end_now()
 
+    def has_until(self, limit_s: float) -> None:
+        """From now on the exchange may take `limit_s`; then it is cut."""
+        if self.cut is not None and not self.cut.expired():
+            self.cut.reschedule(asyncio.get_running_loop().time() + limit_s)
+
     def end_now(self) -> None:
         """Cut what is under way: the body of `cut` sees a TimeoutError at its edge."""
-        if self.cut is not None and not self.cut.expired():
-            self.cut.reschedule(asyncio.get_running_loop().time())
+        self.has_until(0.0)
 
     async def start(self, status: int, content_type: bytes, *extra: tuple[bytes, bytes]) -> None:
         """Send the head of the answer."""

@@ -28,6 +28,8 @@ CACHE_PING_MS = 2_000.0
 RESYNC_EVERY_MS = 1_000.0
 """A full report comes on each beat; an agent is asked for one only when beats do not bring it."""
 RESYNCS_A_SWEEP_MAX = 64
+GATHER_MS = 500.0
+"""Two beats: by then every agent has told its state once."""
 STALE_MS = 1_000.0
 FORGET_MS = 60_000.0
 """Twice the life of a record in the shadow cache."""
@@ -63,8 +65,8 @@ class RegionFeed:
         self._dead_ms: dict[NodeId, float] = {}
         self._lacking_ms: dict[NodeId, float] = {}
         self._cache_away = False
-        self.seen_at_ms: float | None = None
-        """When the first news came, from the cache or from the bus."""
+        self._first_heard_ms: float | None = None
+        self._cache_had_nodes = False
 
     async def start(self) -> None:
         """Listen to the bus."""
@@ -86,6 +88,12 @@ class RegionFeed:
                 self._cache_away = True
                 self._log.warning("redis away", once_a_minute="cache", cause=str(error))
             await self._clock.sleep_ms(CACHE_PING_MS if read else CACHE_RETRY_MS)
+
+    def has_view(self) -> bool:
+        """Whether the region is known: from the cache, or each agent had time to tell."""
+        first_ms = self._first_heard_ms
+        heard = first_ms is not None and self._clock.now_ms() - first_ms >= GATHER_MS
+        return heard or self._cache_had_nodes
 
     async def sweep(self) -> None:
         """Judge agents by their silence; ask for what is lacking."""
@@ -147,7 +155,8 @@ class RegionFeed:
         self._liveness.heard(node, now_ms)
         self._heard_ms[node] = now_ms
         self._dead_ms.pop(node, None)
-        self._saw_something()
+        if self._first_heard_ms is None:
+            self._first_heard_ms = now_ms
         if outcome is Outcome.APPLIED:
             self._lacking_ms.pop(node, None)
         else:
@@ -174,7 +183,7 @@ class RegionFeed:
             if self._apply(node, heard=False) is Outcome.APPLIED:
                 # From now on its silence counts.
                 self._liveness.heard(node.node, self._clock.now_ms())
-        self._saw_something()
+            self._cache_had_nodes = True
 
     def _apply(self, report: NodeState | NodeDelta, *, heard: bool) -> Outcome:
         change = self._view.apply(report, self._clock.now_ms())
@@ -213,10 +222,6 @@ class RegionFeed:
             return "dead"
         age_ms = self._liveness.age_ms(node, self._clock.now_ms())
         return "alive" if age_ms is not None and age_ms < SUSPECT_MS else "suspect"
-
-    def _saw_something(self) -> None:
-        if self.seen_at_ms is None:
-            self.seen_at_ms = self._clock.now_ms()
 
     def _bad_message(self, where: str, error: WireError) -> None:
         self._metrics.bad_message()

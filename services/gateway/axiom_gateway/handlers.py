@@ -18,11 +18,11 @@ from axiom_common.runtime.metrics import OTHER
 from axiom_common.wire import headers
 from axiom_gateway import errors
 from axiom_gateway.asgi import ClientGoneError, Exchange, Receive, Scope, Send
-from axiom_gateway.catalog import Catalog, ModelEntry
+from axiom_gateway.catalog import Catalog, ModelEntry, Target
 from axiom_gateway.dispatch import Dispatcher, Job
 from axiom_gateway.errors import ApiError
 from axiom_gateway.metrics import GatewayMetrics
-from axiom_gateway.openai_requests import Endpoint, ParsedRequest, parse
+from axiom_gateway.openai_requests import Endpoint, parse
 from axiom_gateway.settings import GatewaySettings
 
 PREFIX = "/v1/"
@@ -49,6 +49,8 @@ class V1:
         metrics: GatewayMetrics,
         profiles: Mapping[str, object],
         new_id: Callable[[], str],
+        started: asyncio.Event,
+        catalog_known: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -59,6 +61,8 @@ class V1:
         self._metrics = metrics
         self._profiles = profiles
         self._new_id = new_id
+        self._started = started
+        self._catalog_known = catalog_known
         self._under_way: set[Exchange] = set()
         self._buffered_bytes = 0
         self._draining = False
@@ -100,7 +104,6 @@ class V1:
         self._metrics.request(_label(exchange.path), exchange.status or CLIENT_GONE_STATUS)
 
     async def _generate(self, exchange: Exchange, endpoint: Endpoint) -> None:
-        arrived_ms = self._clock.now_ms()
         decision_id = self._new_id()
         request_id = _request_id(exchange, decision_id)
         exchange.set_header(headers.REQUEST_ID.encode(), request_id.encode())
@@ -108,73 +111,71 @@ class V1:
         if self._draining:
             raise errors.refused(Reason.SHUTTING_DOWN)
         if len(self._under_way) >= self._settings.requests_max:
-            self._metrics.refusal(Reason.ALL_SATURATED)
-            raise errors.refused(Reason.ALL_SATURATED, "This gateway is full.")
+            raise self._full()
         self._under_way.add(exchange)
         try:
-            request = parse(endpoint, await self._body(exchange))
-            job = self._job(exchange, request, decision_id, request_id, arrived_ms)
-            await self._run(job)
+            async with asyncio.timeout(self._settings.body_ms / 1e3) as exchange.cut:
+                arrived_ms = self._clock.now_ms()
+                body = await exchange.body(self._settings.body_bytes_max, self._buffer)
+                exchange.has_until(self._settings.request_limit_ms / 1e3)
+                exchange.watch_client(self._owner)
+                request = parse(endpoint, body)
+                hold_left_ms = self._settings.hold_ms - await self._until_started()
+                await self._dispatcher.run(
+                    Job(
+                        id=decision_id,
+                        request_id=request_id,
+                        request=request,
+                        target=self._target(request.model, _tenant(exchange)),
+                        profile=self._profile(exchange),
+                        exchange=exchange,
+                        arrived_ms=arrived_ms,
+                        hold_left_ms=hold_left_ms,
+                    )
+                )
+        except TimeoutError:
+            raise self._why_cut(exchange) from None
         finally:
+            exchange.unwatch()
             self._under_way.discard(exchange)
             self._buffered_bytes -= exchange.buffered_bytes
 
-    async def _body(self, exchange: Exchange) -> bytes:
-        """Read the body, bounded in size, in time, and in what all bodies take together."""
+    def _buffer(self, count: int) -> None:
+        """So many more bytes of bodies are kept, if all bodies together may take them."""
+        if self._buffered_bytes + count > self._settings.buffered_bytes_max:
+            raise self._full()
+        self._buffered_bytes += count
 
-        def take(count: int) -> None:
-            if self._buffered_bytes + count > self._settings.buffered_bytes_max:
-                self._metrics.refusal(Reason.ALL_SATURATED)
-                raise errors.refused(Reason.ALL_SATURATED, "This gateway is full.")
-            self._buffered_bytes += count
-            exchange.buffered_bytes += count
+    def _full(self) -> ApiError:
+        self._metrics.refusal(Reason.ALL_SATURATED)
+        return errors.refused(Reason.ALL_SATURATED, "This gateway is full.")
 
-        try:
-            async with asyncio.timeout(self._settings.body_ms / 1e3):
-                return await exchange.body(self._settings.body_bytes_max, take)
-        except TimeoutError:
-            raise errors.too_slow() from None
+    def _why_cut(self, exchange: Exchange) -> Exception:
+        if exchange.gone:
+            return ClientGoneError()
+        if self._draining:
+            return errors.refused(Reason.SHUTTING_DOWN)
+        if not exchange.has_body:
+            return errors.too_slow()
+        return errors.refused(Reason.DEADLINE_EXCEEDED)
 
-    def _job(
-        self,
-        exchange: Exchange,
-        request: ParsedRequest,
-        decision_id: str,
-        request_id: str,
-        arrived_ms: float,
-    ) -> Job:
-        tenant = _tenant(exchange)
-        target = self._catalog.resolve(request.model, tenant)
-        if target is None:
-            self._metrics.refusal(Reason.UNKNOWN_MODEL)
-            known = [entry.name for entry in self._catalog.entries(tenant)]
-            raise errors.unknown_model(request.model, known)
-        return Job(
-            id=decision_id,
-            request_id=request_id,
-            request=request,
-            target=target,
-            profile=self._profile(exchange),
-            exchange=exchange,
-            arrived_ms=arrived_ms,
-            hold_left_ms=self._settings.hold_ms,
-        )
+    async def _until_started(self) -> float:
+        """Wait out the start of this gateway, which is bounded; how long that took, in ms."""
+        if self._started.is_set():
+            return 0.0
+        began_ms = self._clock.now_ms()
+        await self._started.wait()
+        return self._clock.now_ms() - began_ms
 
-    async def _run(self, job: Job) -> None:
-        """Carry it through, until it is done, its client goes, or its time is up."""
-        exchange = job.exchange
-        watcher = self._owner.create_task(exchange.watch_client(), name=f"client of {job.id}")
-        try:
-            async with asyncio.timeout(self._settings.request_limit_ms / 1e3) as exchange.cut:
-                await self._dispatcher.run(job)
-        except TimeoutError:
-            if exchange.gone:
-                raise ClientGoneError from None
-            if self._draining:
-                raise errors.refused(Reason.SHUTTING_DOWN) from None
-            raise errors.refused(Reason.DEADLINE_EXCEEDED) from None
-        finally:
-            watcher.cancel()
+    def _target(self, name: str, tenant: Tenant) -> Target:
+        target = self._catalog.resolve(name, tenant)
+        if target is not None:
+            return target
+        if not self._catalog_known():
+            self._metrics.refusal(Reason.NO_ENGINE)
+            raise errors.refused(Reason.NO_ENGINE, "What is declared is not known yet.")
+        self._metrics.refusal(Reason.UNKNOWN_MODEL)
+        raise errors.unknown_model(name, [entry.name for entry in self._catalog.entries(tenant)])
 
     def _profile(self, exchange: Exchange) -> str:
         wanted = exchange.header(headers.PROFILE)
@@ -189,16 +190,14 @@ class V1:
         return wanted
 
     async def _list_models(self, exchange: Exchange) -> None:
+        await self._until_started()
         entries = self._catalog.entries(_tenant(exchange))
         models = {"object": "list", "data": [_model(entry) for entry in entries]}
         await exchange.answer(200, msgspec.json.encode(models))
 
     async def _get_model(self, exchange: Exchange, name: str) -> None:
-        tenant = _tenant(exchange)
-        target = self._catalog.resolve(name, tenant)
-        if target is None:
-            known = [entry.name for entry in self._catalog.entries(tenant)]
-            raise errors.unknown_model(name, known)
+        await self._until_started()
+        target = self._target(name, _tenant(exchange))
         parent = None if target.adapter == BASE else target.base_model
         await exchange.answer(
             200, msgspec.json.encode(_model(ModelEntry(name=name, parent=parent)))

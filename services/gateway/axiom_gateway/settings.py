@@ -30,6 +30,8 @@ class GatewaySettings(ServiceSettings):
     """Requests under way at a time; more are refused with 429."""
     held_max: Count = 1024
     hold_ms: PositiveMs = 15_000.0
+    start_ms: PositiveMs = 5_000.0
+    """How long a start may wait for what is declared and for what is there, requests with it."""
     ensure_ms: PositiveMs = 30_000.0
     connect_ms: PositiveMs = 1_000.0
     engine_idle_ms: PositiveMs = 300_000.0
