@@ -187,6 +187,23 @@ def test_no_slot_is_promised_twice(found: list[EngineRow], asked: list[Query]) -
         assert len(busy | booked) <= max(one.hbm_slots, len(busy))
 
 
+@given(fleets(), st.lists(queries(), max_size=12), queries(), PROFILES, st.integers(0, 5))
+def test_an_engine_that_comes_back_was_never_away(
+    found: list[EngineRow], before: list[Query], asked: Query, profile: str, which: int
+) -> None:
+    made, twin = fleet(*found), fleet(*found)
+    bookings = loaded(made, before)
+    assert loaded(twin, before) == bookings
+    away = found[which % len(found)]
+    made.remove(away.engine)
+    assert made.in_flight() == twin.in_flight()
+    for booking in bookings[::2]:
+        made.release(booking)
+        twin.release(booking)
+    made.set_row(away)
+    assert made.explain(asked, profile, 50.0) == twin.explain(asked, profile, 50.0)
+
+
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["decide", "decide", "first", "release", "remove", "row", "peer"]),

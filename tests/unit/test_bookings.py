@@ -68,18 +68,6 @@ def test_the_vector_has_no_zeros() -> None:
     assert bookings.in_flight()[E0, A] == 1
 
 
-def test_forgetting_an_engine_forgets_its_bookings_only() -> None:
-    bookings = Bookings()
-    gone = bookings.book(E0, A, tokens=10, ready_at_ms=9.0)
-    stays = bookings.book(E1, A, tokens=10, ready_at_ms=9.0)
-    bookings.forget(E0)
-    bookings.forget(E0)
-    bookings.book(E0, B, tokens=1, ready_at_ms=None)
-    assert bookings.release(gone) is None
-    assert bookings.in_flight() == {(E0, B): 1, (E1, A): 1}
-    assert bookings.release(stays) == (E1, A)
-
-
 @pytest.mark.parametrize("unknown", [0, -1, 999])
 def test_unknown_bookings_change_nothing(unknown: int) -> None:
     bookings = Bookings()

@@ -331,9 +331,10 @@ def test_rows_grow_and_are_used_again() -> None:
 def test_a_removed_engine_leaves_every_index() -> None:
     made = fleet(row(0, residents=(held(A),), failures=frozenset({B})), row(1))
     made.set_peer_load(engine(0), {C: 5})
-    made.decide(query(C), "axiom", 0.0)
+    booking = made.decide(query(C), "axiom", 0.0).booking
     made.remove(engine(0))
     made.remove(engine(0))
+    made.release(booking)
     made.set_row(row(2))
     seen = {c.engine: c for c in made.explain(query(A), "axiom", 0.0) if isinstance(c, Candidate)}
     assert seen[engine(2)].scores["adapter-affinity"] == 0.25
@@ -342,6 +343,22 @@ def test_a_removed_engine_leaves_every_index() -> None:
     first, second, third = made.explain(query(C), "axiom", 0.0)
     assert isinstance(first, Candidate)
     assert first.terms_ms == second.terms_ms == third.terms_ms  # type: ignore[union-attr]
+
+
+def test_streams_outlive_the_row_of_their_engine() -> None:
+    """A node that flaps, or a report without the engine, ends no stream."""
+    made = fleet(row(0, residents=(held(A), held(B))), row(1))
+    first = made.decide(query(A), "axiom", 0.0).booking
+    made.remove(engine(0))
+    assert made.in_flight() == {(engine(0), A): 1}
+    assert made.choose(query(A), "axiom", 0.0).load is LoadKind.COLD
+    made.set_row(row(0, residents=(held(B),)))
+    back = made.choose(query(A), "axiom", 0.0)
+    assert back.winner is not None
+    assert (back.winner.engine, back.load) == (engine(0), LoadKind.JOIN)
+    made.remove(engine(0))
+    made.release(first)
+    assert made.in_flight() == {}
 
 
 def test_failures_end_with_the_next_row() -> None:

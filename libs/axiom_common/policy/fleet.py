@@ -82,27 +82,28 @@ class Fleet:
         residents = {resident.adapter: resident for resident in row.residents}
         self._members[row.engine] = member = _Member(at, row, residents)
         write_rules(self._columns, at, row)
-        self._write_in_flight(row.engine)
-        changed = dict.fromkeys(residents)
+        self._write_in_flight(member)
         if before is not None:
-            changed.update(dict.fromkeys(before.residents))
             self._unmark_failures(before)
+            changed = {**residents, **before.residents}
+        else:
+            changed = {**residents, **self._bookings.on(row.engine).adapters}
         for adapter in changed:
             self._index(member, adapter)
         for name in row.failures:
             self._failed.setdefault(EngineAdapter(name), set()).add(at)
 
     def remove(self, engine: EngineId) -> None:
-        """The engine is gone: its bookings and its peers' loads are forgotten, its row is free."""
+        """The engine takes no more requests: its row is free. What peers have there is forgotten,
+        but own bookings last until their requests end, and count again if the engine comes back.
+        """
         member = self._members.pop(engine, None)
         if member is None:
             return
         booked = self._bookings.on(engine).adapters
-        for adapter in {**member.residents, **booked, **self._peers.get(engine, {})}:
+        for adapter in {**member.residents, **booked, **self._peers.pop(engine, {})}:
             self._holders.set(adapter, member.at, None)
         self._unmark_failures(member)
-        self._bookings.forget(engine)
-        self._peers.pop(engine, None)
         vacate(self._columns, member.at)
         self._vacant.append(member.at)
 
@@ -118,7 +119,7 @@ class Fleet:
         now = {adapter: count for adapter, count in counts.items() if count > 0}
         if now:
             self._peers[engine] = now
-        self._write_in_flight(engine)
+        self._write_in_flight(member)
         for adapter in before.keys() ^ now.keys():
             self._index(member, adapter)
 
@@ -139,7 +140,7 @@ class Fleet:
             self._books_changed(*changed)
 
     def release(self, booking: int) -> None:
-        """The request ended, however. Releasing twice, or after `remove`, does nothing."""
+        """The request ended, however. Releasing twice does nothing."""
         changed = self._bookings.release(booking)
         if changed is not None:
             self._books_changed(*changed)
@@ -240,11 +241,13 @@ class Fleet:
         ]
 
     def _books_changed(self, engine: EngineId, adapter: EngineAdapter) -> None:
-        self._write_in_flight(engine)
-        self._index(self._members[engine], adapter)
+        member = self._members.get(engine)
+        if member is not None:
+            self._write_in_flight(member)
+            self._index(member, adapter)
 
-    def _write_in_flight(self, engine: EngineId) -> None:
-        member = self._members[engine]
+    def _write_in_flight(self, member: _Member) -> None:
+        engine = member.row.engine
         books = self._bookings.on(engine)
         peers = self._peers.get(engine, {})
         slots = occupancy(

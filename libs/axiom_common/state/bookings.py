@@ -6,7 +6,7 @@
 Until its first token a booking holds its uncached tokens and the load that it waits for; until its
 release it holds one request in flight for (engine, adapter), and with it the adapter's slot. All
 sums are integers and end at exactly zero. Telemetry carries no request ids and never confirms a
-booking: the requests themselves release it.
+booking, and an engine that is lost from sight may still stream: only the requests release it.
 """
 
 from __future__ import annotations
@@ -99,11 +99,6 @@ class Bookings:
         if not books.requests:
             del self._books[held.engine]
         return held.engine, held.adapter
-
-    def forget(self, engine: EngineId) -> None:
-        """The engine is gone, and all that was booked on it."""
-        if self._books.pop(engine, None) is not None:
-            self._open = {k: held for k, held in self._open.items() if held.engine != engine}
 
     def on(self, engine: EngineId) -> EngineBooks:
         """What is booked on one engine, to read only."""
