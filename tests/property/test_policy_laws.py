@@ -204,6 +204,17 @@ def test_an_engine_that_comes_back_was_never_away(
     assert made.explain(asked, profile, 50.0) == twin.explain(asked, profile, 50.0)
 
 
+@given(rows(0), rows(0), st.lists(queries(), max_size=8), queries())
+def test_a_row_replaces_all_of_the_one_before_it(
+    old: EngineRow, new: EngineRow, before: list[Query], asked: Query
+) -> None:
+    made, fresh = fleet(new), fleet(new)
+    assert loaded(made, before) == loaded(fresh, before)
+    made.set_row(old)
+    made.set_row(new)
+    assert made.explain(asked, "axiom", 50.0) == fresh.explain(asked, "axiom", 50.0)
+
+
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["decide", "decide", "first", "release", "remove", "row", "peer"]),

@@ -53,7 +53,7 @@ class _Member:
 
     at: int
     row: EngineRow
-    residents: Mapping[EngineAdapter, Residency]
+    residents: dict[EngineAdapter, Residency]
     evicted: frozenset[EngineAdapter] = frozenset()
 
 
@@ -77,21 +77,22 @@ class Fleet:
 
     def set_row(self, row: EngineRow) -> None:
         """Add an engine or replace what the rules said of it. Its bookings stay."""
-        before = self._members.get(row.engine)
-        at = before.at if before is not None else self._take_row(row.engine)
         residents = {resident.adapter: resident for resident in row.residents}
-        self._members[row.engine] = member = _Member(at, row, residents)
-        write_rules(self._columns, at, row)
-        self._write_in_flight(member)
-        if before is not None:
-            self._unmark_failures(before)
-            changed = {**residents, **before.residents}
+        member = self._members.get(row.engine)
+        if member is None:
+            member = _Member(self._take_row(row.engine), row, residents)
+            self._members[row.engine] = member
+            changed = [*residents, *self._bookings.on(row.engine).adapters]
         else:
-            changed = {**residents, **self._bookings.on(row.engine).adapters}
+            changed = _held_otherwise(member.residents, residents)
+            self._unmark_failures(member)
+            member.row, member.residents = row, residents
+        write_rules(self._columns, member.at, row)
+        self._write_in_flight(member)
         for adapter in changed:
             self._index(member, adapter)
         for name in row.failures:
-            self._failed.setdefault(EngineAdapter(name), set()).add(at)
+            self._failed.setdefault(EngineAdapter(name), set()).add(member.at)
 
     def remove(self, engine: EngineId) -> None:
         """The engine takes no more requests: its row is free. What peers have there is forgotten,
@@ -298,6 +299,20 @@ class Fleet:
             rows.discard(member.at)
             if not rows:
                 del self._failed[EngineAdapter(name)]
+
+
+def _held_otherwise(
+    before: dict[EngineAdapter, Residency], now: dict[EngineAdapter, Residency]
+) -> list[EngineAdapter]:
+    """Adapters that came, went, or are held in another way than before. Their age is no matter."""
+    return [
+        adapter
+        for adapter in before | now
+        if (one := before.get(adapter)) is None
+        or (other := now.get(adapter)) is None
+        or one.state is not other.state
+        or one.remaining_ms != other.remaining_ms
+    ]
 
 
 def _rows(rows: list[int] | set[int] | tuple[int, ...]) -> Rows:
