@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 from tests.fleet_parts import adapter, engine, fleet, held, query, row
 
 from axiom_common.model.adapter import AdapterState, Residency
-from axiom_common.model.decision import Candidate, Query, Refused
+from axiom_common.model.decision import Candidate, Query, Refused, Term
+from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.model.reason import Reason
+from axiom_common.policy.batching import load_slowdown
+from axiom_common.policy.cohort import Cohort
 from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.evidence import Evidence
 from axiom_common.policy.fleet import Fleet
+from axiom_common.policy.profile import BUILT_IN
+from axiom_common.policy.rules import engine_row
 
 ADAPTERS = [adapter(i) for i in range(5)]
 PROFILES = st.sampled_from(["axiom", "round-robin", "least-loaded"])
@@ -208,11 +214,78 @@ def test_an_engine_that_comes_back_was_never_away(
 def test_a_row_replaces_all_of_the_one_before_it(
     old: EngineRow, new: EngineRow, before: list[Query], asked: Query
 ) -> None:
-    made, fresh = fleet(new), fleet(new)
-    assert loaded(made, before) == loaded(fresh, before)
-    made.set_row(old)
-    made.set_row(new)
-    assert made.explain(asked, "axiom", 50.0) == fresh.explain(asked, "axiom", 50.0)
+    made, twin = fleet(old), fleet(old)
+    assert loaded(made, before) == loaded(twin, before)
+    twin.remove(old.engine)
+    for one in (made, twin):
+        one.set_row(new)
+    assert made.explain(asked, "axiom", 50.0) == twin.explain(asked, "axiom", 50.0)
+
+
+def reported(number: int, tenants: tuple[Residency, ...], slots: int, running: int) -> EngineState:
+    """A small engine that runs so many requests, as its agent reports it."""
+    return EngineState(
+        engine=engine(number),
+        url="http://e",
+        base_model="base",
+        served_name="base",
+        status=EngineStatus.READY,
+        limits=EngineLimits(max_num_seqs=4, hbm_slots=slots, max_lora_rank=64),
+        running=running,
+        tpot_ms=10.0 * load_slowdown(running, 4),
+        residents=tenants,
+    )
+
+
+def confirmed(
+    tenants: tuple[Residency, ...], slots: int, booked: dict[EngineAdapter, int], arrived: bool
+) -> tuple[Residency, ...]:
+    """What the engine holds once it has begun all that is booked: idle tenants went to host RAM."""
+    now = {r.adapter: r for r in tenants if r.state is not AdapterState.HOST}
+    for name in booked:
+        if name in now:
+            continue
+        idle = (
+            r.adapter
+            for r in now.values()
+            if r.state is AdapterState.RESIDENT and not r.in_flight and r.adapter not in booked
+        )
+        if len(now) >= slots:
+            del now[next(idle)]
+        state = AdapterState.RESIDENT if arrived else AdapterState.LOADING
+        now[name] = held(name, state, remaining_ms=0.0 if arrived else 30.0)
+    for name in now.keys() & booked.keys():
+        now[name] = replace(now[name], in_flight=booked[name])
+    return tuple(now.values())
+
+
+@given(st.data(), st.booleans())
+def test_telemetry_that_confirms_bookings_changes_no_wait_and_no_slot(
+    data: st.DataObject, arrived: bool
+) -> None:
+    slots = data.draw(st.integers(1, 3))
+    told = {engine(n): data.draw(residents(slots)) for n in range(3)}
+    made = Fleet(BUILT_IN)
+    for n, tenants in enumerate(told.values()):
+        made.set_row(engine_row(reported(n, tenants, slots, 0), Evidence(), Cohort(), 0.0))
+    loaded(made, data.draw(st.lists(queries(), max_size=16)))
+    asked = query(adapter(99))
+    before = made.explain(asked, "axiom", 50.0)
+    for n, (where, tenants) in enumerate(told.items()):
+        booked = {a: c for (e, a), c in made.in_flight().items() if e == where}
+        running = sum(booked.values())
+        booked.pop(BASE, None)
+        now = confirmed(tenants, slots, booked, arrived)
+        made.set_row(engine_row(reported(n, now, slots, running), Evidence(), Cohort(), 0.0))
+    after = made.explain(asked, "axiom", 50.0)
+    assert [waits_and_slot(one) for one in after] == [waits_and_slot(one) for one in before]
+
+
+def waits_and_slot(seen: Candidate | Refused) -> object:
+    if isinstance(seen, Refused):
+        return seen
+    wait_ms = seen.terms_ms[list(Term).index(Term.WAIT)]
+    return seen.engine, wait_ms, seen.scores["queue-pressure"], seen.scores["adapter-affinity"]
 
 
 EVENTS = st.lists(

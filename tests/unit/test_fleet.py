@@ -207,6 +207,24 @@ def test_loads_on_one_engine_queue() -> None:
     assert load_ms(B, 1e6) == pytest.approx(30.0 + COLD_MS + stall_ms)
 
 
+def test_a_load_that_the_report_shows_is_timed_by_the_report() -> None:
+    made = fleet(row(0))
+    made.decide(query(A), "axiom", 0.0)
+    load = list(Term).index(Term.ADAPTER_LOAD)
+
+    def load_ms() -> float:
+        (seen,) = made.explain(query(B), "axiom", 10.0)
+        assert isinstance(seen, Candidate)
+        return seen.terms_ms[load] - H2D_MS  # the stream that a load would stall
+
+    assert load_ms() == pytest.approx(COLD_MS - 10.0 + COLD_MS)
+    under_way = held(A, LOADING, remaining_ms=9.0)
+    made.set_row(row(0, residents=(under_way,), load_queue_ms=9.0))
+    assert load_ms() == pytest.approx(9.0 + COLD_MS)
+    made.set_row(row(0, residents=(held(A, in_flight=1),)))
+    assert load_ms() == pytest.approx(COLD_MS)
+
+
 def test_a_booked_resident_is_no_victim() -> None:
     made = fleet(row(0, residents=(held(A), held(B))))
     winners(made, [query(A, 1), query(B, 2)])

@@ -130,11 +130,11 @@ def test_what_a_load_would_get(
 
 def test_claims_evict_the_idle_tenants_oldest_first() -> None:
     tenants = {r.adapter: r for r in (held(A), held(B, in_flight=1), held(C))}
-    assert occupancy(4, tenants, (D,)) == Occupancy(Slot.IDLE_VICTIM)
-    assert occupancy(3, tenants, (D,)) == Occupancy(Slot.IDLE_VICTIM, frozenset({A}))
-    assert occupancy(3, tenants, (D, A)) == Occupancy(Slot.BUSY, frozenset({C}))
-    assert occupancy(3, tenants, (D, E)) == Occupancy(Slot.BUSY, frozenset({A, C}))
-    assert occupancy(3, tenants, (D, E, A)) == Occupancy(Slot.BUSY, frozenset({C}))
+    assert occupancy(4, tenants, (D,)) == Occupancy(Slot.IDLE_VICTIM, (D,))
+    assert occupancy(3, tenants, (D,)) == Occupancy(Slot.IDLE_VICTIM, (D,), frozenset({A}))
+    assert occupancy(3, tenants, (D, A)) == Occupancy(Slot.BUSY, (D,), frozenset({C}))
+    assert occupancy(3, tenants, (D, E)) == Occupancy(Slot.BUSY, (D, E), frozenset({A, C}))
+    assert occupancy(3, tenants, (D, E, A)) == Occupancy(Slot.BUSY, (D, E), frozenset({C}))
 
 
 BOOKED = AdapterBooks(requests=1, ready_at_ms=70.0)

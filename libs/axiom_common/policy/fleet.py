@@ -150,6 +150,10 @@ class Fleet:
         """This gateway's own vector: requests by engine and adapter, without zeros."""
         return self._bookings.in_flight()
 
+    def in_flight_on(self, engine: EngineId) -> Mapping[EngineAdapter, int]:
+        """This gateway's own requests on one engine by adapter, without zeros."""
+        return {a: books.requests for a, books in self._bookings.on(engine).adapters.items()}
+
     def explain(self, query: Query, profile: str, now_ms: float) -> tuple[Candidate | Refused, ...]:
         """What `choose` would see of every engine now, by engine id."""
         choice = self._choose(query, profile, now_ms)
@@ -264,7 +268,7 @@ class Fleet:
             member.at,
             in_flight=books.requests + sum(peers.values()),
             queued_tokens=books.tokens,
-            loads_done_at_ms=books.loads_done_at_ms,
+            loads_done_at_ms=books.loads_done_at_ms(slots.claims),
             slot=slots.slot,
         )
 

@@ -49,10 +49,11 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """What a load of one more adapter would get (a `Slot`), and which tenants are to be evicted
-    by the loads that are booked already."""
+    """What a load of one more adapter would get (a `Slot`); which adapters in flight have no slot
+    by the report, so that their loads are to come; and which tenants those loads evict."""
 
     slot: int
+    claims: tuple[EngineAdapter, ...] = ()
     evicted: frozenset[EngineAdapter] = frozenset()
 
 
@@ -72,13 +73,14 @@ def occupancy(
         r for r in tenants if r.state in _VICTIMS and not r.in_flight and r.adapter not in in_flight
     ]
     has_slot = {r.adapter for r in tenants}
-    claims = sum(adapter != BASE and adapter not in has_slot for adapter in in_flight)
-    free = max(0, hbm_slots - len(tenants)) - claims
+    claims = tuple(a for a in in_flight if a != BASE and a not in has_slot)
+    free = max(0, hbm_slots - len(tenants)) - len(claims)
     if free > 0:
-        return Occupancy(Slot.FREE)
+        return Occupancy(Slot.FREE, claims)
     pushed_out = idle[:-free] if free else []
     return Occupancy(
         Slot.IDLE_VICTIM if len(idle) > len(pushed_out) else Slot.BUSY,
+        claims,
         evicted=frozenset(r.adapter for r in pushed_out if r.state is AdapterState.RESIDENT),
     )
 

@@ -1,8 +1,9 @@
 """From what is known of one engine to its row: the rules, run when something changed.
 
 The wait model follows continuous batching. Up to `seats` requests run together and wait only for
-the step under way and for the prefill tokens ahead of them; each of them slows the others' steps.
-Beyond the seats they queue and leave it at the engine's drain rate, service time / seats.
+half a step and for the prefill tokens ahead of them; each of them slows the others' steps. Beyond
+the seats they queue and leave it at the engine's drain rate, service time / seats. What the engine
+reports as running or waiting is no part of it: the fleet counts those requests as in flight.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _wait(state: EngineState, tpot_ms: float, prefill_ms: float) -> WaitColumn:
     seats = max(1, state.running if _kv_is_full(state) else limits.max_num_seqs)
     full_batch_ms = OUTPUT_TOKENS * tpot_ms * load_slowdown(seats, limits.max_num_seqs)
     return WaitColumn(
-        base_ms=0.5 * tpot_ms * _slowdown_of(state),
+        base_ms=0.5 * tpot_ms,
         per_request_ms=full_batch_ms / seats,
         per_token_ms=prefill_ms,
         seats=seats,
