@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,11 +22,12 @@ from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsBucket, NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
-from axiom_common.runtime.desired_store import ATTEMPTS_MAX, DesiredStore
+from axiom_common.model.ids import RegionId
+from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.logging import Log
-from axiom_common.wire import keys, rest
+from axiom_common.wire import headers, rest
 from axiom_gateway.admin import AdminView, admin_app
 
 SPEC = {"base_model": "llama", "path": "/a", "rank": 8}
@@ -45,28 +46,44 @@ class Admin:
     session: aiohttp.ClientSession
     bucket: NatsBucket
 
-    async def put(self, name: str, body: Any) -> tuple[int, Any]:
-        async with self.session.put(f"{self.url}/admin/v1/adapters/{name}", json=body) as response:
+    async def put(self, name: str, body: Any, **request_headers: str) -> tuple[int, Any]:
+        url = f"{self.url}/admin/v1/adapters/{name}"
+        async with self.session.put(url, json=body, headers=request_headers) as response:
             return response.status, await response.json(content_type=None)
 
-    async def names(self) -> list[str]:
+    async def get(self, name: str) -> tuple[Any, str]:
+        """An adapter and its ETag."""
+        async with self.session.get(f"{self.url}/admin/v1/adapters/{name}") as response:
+            return await response.json(), response.headers[headers.ETAG]
+
+    async def delete(self, name: str) -> int:
+        async with self.session.delete(f"{self.url}/admin/v1/adapters/{name}") as response:
+            return response.status
+
+    async def listed(self) -> dict[str, Any]:
         async with self.session.get(f"{self.url}/admin/v1/adapters") as response:
-            return [a["name"] for a in (await response.json())["adapters"]]
+            return {a["name"]: a for a in (await response.json())["adapters"]}
 
 
 Opened = Callable[[], AbstractAsyncContextManager[Admin]]
 
 
 @pytest.fixture
-def opened(own_nats: ChildServer) -> Opened:
-    """The admin API of a gateway, listening."""
+def nats_server(module_nats: ChildServer) -> Iterator[ChildServer]:
+    yield module_nats
+    module_nats.start()
+
+
+@pytest.fixture
+def opened(nats_server: ChildServer, region: RegionId) -> Opened:
+    """The admin API of a gateway, listening. Each call is another gateway on the same bucket."""
 
     @asynccontextmanager
     async def admin() -> AsyncIterator[Admin]:
         async with task_owner() as owner:
-            connection = NatsConnection(own_nats.url, name="test", clock=SystemClock())
+            connection = NatsConnection(nats_server.url, name="test", clock=SystemClock())
             assert await connection.start(owner)
-            bucket = await NatsRegistry(connection, call_timeout_ms=500).bucket(keys.DESIRED_BUCKET)
+            bucket = await NatsRegistry(connection).bucket(f"desired_{region}")
             app = admin_app(bucket, lambda: AdminView(regions={}))
             server = HttpServer(
                 Starlette(routes=[Mount("/admin/v1", app)]), host="127.0.0.1", port=0
@@ -81,49 +98,102 @@ def opened(own_nats: ChildServer) -> Opened:
     return admin
 
 
-async def test_writers_at_the_same_time_each_get_a_revision_of_their_own(opened: Opened) -> None:
-    async with opened() as admin:
-        ranks = range(1, ATTEMPTS_MAX + 1)
-        answers = await asyncio.gather(*(admin.put("a/b", SPEC | {"rank": r}) for r in ranks))
-        assert all(status in (200, 201) for status, _ in answers)
-        assert sorted(body["revision"] for _, body in answers) == list(ranks)
-        stored = await DesiredStore(admin.bucket).adapter("a/b")
-        assert stored is not None
-        assert stored.value.revision == len(ranks)
+async def test_of_writers_at_two_gateways_each_gets_a_revision_of_its_own(opened: Opened) -> None:
+    async with opened() as one, opened() as two:
+        paths = [f"/{number}" for number in range(20)]
+        calls = [(one, two)[n % 2].put("a/b", SPEC | {"path": p}) for n, p in enumerate(paths)]
+        answers = await asyncio.gather(*calls)
+        assert {status for status, _ in answers} == {200, 201}
+        given = {body["revision"]: body["path"] for _, body in answers}
+        assert sorted(given) == list(range(1, len(paths) + 1))
+        last, _ = await one.get("a/b")
+        assert (last["revision"], last["path"]) == (len(paths), given[len(paths)])
+
+
+async def test_under_if_match_no_update_is_lost(opened: Opened) -> None:
+    async with opened() as one, opened() as two:
+        await one.put("counter", SPEC | {"size_bytes": 0})
+
+        async def increment(admin: Admin) -> None:
+            while True:
+                seen, etag = await admin.get("counter")
+                wanted = seen | {"size_bytes": seen["size_bytes"] + 1}
+                status, body = await admin.put("counter", wanted, **{headers.IF_MATCH: etag})
+                if status == 200:
+                    return
+                assert (status, body["code"]) == (412, "precondition-failed")
+
+        await asyncio.gather(*(increment(admin) for admin in (one, two) * 6))
+        assert (await two.get("counter"))[0]["size_bytes"] == 12
+
+
+async def test_declared_and_withdrawn_by_many_no_identity_is_given_twice(opened: Opened) -> None:
+    async with opened() as one, opened() as two:
+        given: dict[int, str] = {}
+
+        async def churn(admin: Admin, writer: int) -> None:
+            for number in range(6):
+                path = f"/{writer}/{number}"
+                status, body = await admin.put("a", SPEC | {"path": path})
+                if status != 409:
+                    assert given.setdefault(body["revision"], path) == path
+                assert await admin.delete("a") in (204, 404, 409)
+
+        await asyncio.gather(*(churn((one, two)[n % 2], n) for n in range(8)))
+        highest = max(given)
+        assert (await one.put("a", SPEC))[1]["revision"] > highest
+
+
+async def test_of_an_adapter_and_a_base_model_declared_at_once_at_most_one_stays(
+    opened: Opened,
+) -> None:
+    async with opened() as one, opened() as two:
+        for number in range(10):
+            name = f"x{number}"
+            async with asyncio.TaskGroup() as group:
+                group.create_task(one.put(name, SPEC))
+                group.create_task(two.session.put(f"{two.url}/admin/v1/models/{name}", json={}))
+        store = DesiredStore(one.bucket)
+        models = {stored.value.name for stored in await store.base_models()}
+        assert not models & (await one.listed()).keys()
 
 
 @pytest.mark.faults
 async def test_nothing_acknowledged_is_lost_when_nats_is_killed_and_nothing_else_is_acknowledged(
-    opened: Opened, own_nats: ChildServer
+    opened: Opened, nats_server: ChildServer
 ) -> None:
     async with opened() as admin:
-        acknowledged: list[str] = []
+        await admin.put("before", SPEC)
+        acknowledged: dict[str, Any] = {}
+        refused: list[str] = []
 
-        async def write() -> None:
-            for number in range(10_000):
-                status, body = await admin.put(f"a{number}", SPEC)
-                if status != 201:
-                    assert (status, body["code"]) == (503, "unavailable")
-                    return
-                acknowledged.append(f"a{number}")
+        async def write(name: str) -> None:
+            status, body = await admin.put(name, SPEC)
+            if status == 201:
+                acknowledged[name] = body
+            else:
+                assert (status, body["code"]) == (503, "unavailable")
+                refused.append(name)
 
-        writing = asyncio.create_task(write())
-        await eventually(lambda: len(acknowledged) >= 20)
-        own_nats.kill()
-        await writing
-        assert (await admin.put("z", SPEC))[0] == 503
-        own_nats.start()
+        async with asyncio.TaskGroup() as group:
+            for number in range(100):
+                group.create_task(write(f"a{number}"))
+            await eventually(lambda: len(acknowledged) >= 5)
+            nats_server.kill()
+        assert refused
+        for away in (admin.put("z", SPEC), admin.put("before", SPEC | {"rank": 4})):
+            assert (await away)[0] == 503
+        nats_server.start()
         await succeeds(lambda: admin.bucket.get("x"), despite=UnavailableError)
-        names = await admin.names()
-        assert set(acknowledged) <= set(names)
-        # At most the write that was under way when the server died is there without an answer.
-        assert len(names) <= len(acknowledged) + 1
+        names = await admin.listed()
+        assert {name: names.get(name) for name in acknowledged} == acknowledged
         assert "z" not in names
+        assert names["before"]["rank"] == SPEC["rank"]
 
 
 @pytest.mark.faults
 async def test_the_watch_sees_what_changed_while_it_was_cut_off(
-    opened: Opened, own_nats: ChildServer
+    opened: Opened, nats_server: ChildServer
 ) -> None:
     async with opened() as admin, task_owner() as owner:
         store = DesiredStore(admin.bucket)
@@ -132,8 +202,8 @@ async def test_the_watch_sees_what_changed_while_it_was_cut_off(
         watch = DesiredWatch(admin.bucket, Log("test", SystemClock()), lambda: None)
         owner.create_task(watch.run(), name="watch")
         await eventually(lambda: set(watch.adapters) == {"a", "b"})
-        own_nats.kill()
-        own_nats.start()
+        nats_server.kill()
+        nats_server.start()
         await succeeds(lambda: store.delete_adapter("a"), despite=UnavailableError)
         await store.put_adapter(replace(adapter("b"), rank=16))
         await store.put_adapter(adapter("c"))
@@ -158,7 +228,7 @@ async def test_a_file_is_applied_and_applying_it_again_changes_nothing(opened: O
             (Result.UNCHANGED, 1),
             (Result.UPDATED, 2),
         ]
-        assert await admin.names() == ["acme/sql", "chat"]
+        assert sorted(await admin.listed()) == ["acme/sql", "chat"]
 
 
 async def test_what_the_gateway_refuses_does_not_stop_the_rest(opened: Opened) -> None:
@@ -170,19 +240,19 @@ async def test_what_the_gateway_refuses_does_not_stop_the_rest(opened: Opened) -
             ("acme/sql", Result.CREATED),
             ("chat", Result.REFUSED),
         ]
-        assert results[2].detail == "a base model has this name"
+        assert results[2].detail == "a base model has the name 'chat'"
         assert [a.failed for a in results] == [False, False, True]
 
 
 @pytest.mark.faults
 async def test_an_apply_waits_for_the_registry_a_bounded_time(
-    opened: Opened, own_nats: ChildServer
+    opened: Opened, nats_server: ChildServer
 ) -> None:
     async with opened() as admin:
-        own_nats.kill()
+        nats_server.kill()
         applying = asyncio.create_task(apply_declarations(admin.url, parse_declarations(FILE)))
         await asyncio.sleep(0)
-        own_nats.start()
+        nats_server.start()
         assert [a.result for a in await applying] == [Result.CREATED] * 3
 
 
@@ -212,4 +282,4 @@ async def test_a_body_above_the_bound_is_refused_before_it_is_read_whole(opened:
             # The server closes the connection while the client still sends; that is an answer too.
             pass
         assert sent < 64 * rest.BODY_BYTES_MAX
-        assert await admin.names() == []
+        assert await admin.listed() == {}

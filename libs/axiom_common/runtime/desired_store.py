@@ -30,7 +30,7 @@ from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
 from axiom_common.ports.registry import Bucket, Entry
 from axiom_common.wire import desired, keys
 
-ATTEMPTS_MAX = 8
+ATTEMPTS_MAX = 16
 """Tries of one write against other processes that write the same record at the same time."""
 TURN_TIMEOUT_S = 5.0
 """How long a write waits for others of this process at the same name."""
