@@ -212,17 +212,22 @@ def test_a_load_that_the_report_shows_is_timed_by_the_report() -> None:
     made.decide(query(A), "axiom", 0.0)
     load = list(Term).index(Term.ADAPTER_LOAD)
 
-    def load_ms() -> float:
-        (seen,) = made.explain(query(B), "axiom", 10.0)
+    def load_ms(name: EngineAdapter) -> float:
+        (seen,) = made.explain(query(name), "axiom", 10.0)
         assert isinstance(seen, Candidate)
-        return seen.terms_ms[load] - H2D_MS  # the stream that a load would stall
+        return seen.terms_ms[load]
 
-    assert load_ms() == pytest.approx(COLD_MS - 10.0 + COLD_MS)
-    under_way = held(A, LOADING, remaining_ms=9.0)
-    made.set_row(row(0, residents=(under_way,), load_queue_ms=9.0))
-    assert load_ms() == pytest.approx(9.0 + COLD_MS)
+    stall_ms = H2D_MS
+    assert load_ms(A) == pytest.approx(COLD_MS - 10.0)
+    assert load_ms(B) == pytest.approx(COLD_MS - 10.0 + COLD_MS + stall_ms)
+    for rest_ms in (9.0, 4.0):
+        under_way = held(A, LOADING, remaining_ms=rest_ms)
+        made.set_row(row(0, residents=(under_way,), load_queue_ms=rest_ms))
+        assert load_ms(A) == rest_ms
+        assert load_ms(B) == pytest.approx(rest_ms + COLD_MS + stall_ms)
     made.set_row(row(0, residents=(held(A, in_flight=1),)))
-    assert load_ms() == pytest.approx(COLD_MS)
+    assert load_ms(A) == 0.0
+    assert load_ms(B) == pytest.approx(COLD_MS + stall_ms)
 
 
 def test_a_booked_resident_is_no_victim() -> None:
