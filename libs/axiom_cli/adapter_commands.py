@@ -21,18 +21,17 @@ from axiom_common.wire import rest
 async def apply(url: str, file: Path, *, as_json: bool) -> bool:
     """Declare what the file names; False when some of it could not be declared."""
     applied = await apply_declarations(url, _read(file))
-    failed = [one for one in applied if one.failed]
     if as_json:
         print_figures({"applied": [_applied_figures(one) for one in applied]})
     else:
         console = table_console()
-        for one in failed:
+        for one in (one for one in applied if one.detail):
             place = f"{file}:{one.put.line}"
             told = f"{place}: {one.put.name}: {one.result}: {one.detail}"
             console.print(told, soft_wrap=True, markup=False)
         counts = Counter(one.result.value for one in applied)
         console.print(", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing")
-    return not failed
+    return not any(one.failed for one in applied)
 
 
 async def list_adapters(url: str, *, as_json: bool) -> None:

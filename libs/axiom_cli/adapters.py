@@ -88,7 +88,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """One declaration's result; `revision` of an adapter, `detail` where it failed."""
+    """One declaration's result; `revision` of an adapter, `detail` where people should look."""
 
     put: Put
     result: Result
@@ -185,12 +185,14 @@ def _result(put: Put, response: aiohttp.ClientResponse, body: bytes) -> Applied:
         return Applied(put=put, result=Result.REFUSED, detail=_detail(response.status, body))
     try:
         result = Result(response.headers.get(headers.OUTCOME, ""))
-        adapter = put.kind is Kind.ADAPTER
-        revision = rest.Adapter.model_validate_json(body).revision if adapter else None
+        if put.kind is Kind.BASE_MODEL:
+            return Applied(put=put, result=result)
+        adapter = rest.Adapter.model_validate_json(body)
     except ValueError:
         detail = "what answers there is no Axiom gateway"
         return Applied(put=put, result=Result.REFUSED, detail=detail)
-    return Applied(put=put, result=result, revision=revision)
+    detail = "" if adapter.base_model_known else f"nobody knows base model {adapter.base_model!r}"
+    return Applied(put=put, result=result, revision=adapter.revision, detail=detail)
 
 
 def _detail(status: int, body: bytes) -> str:

@@ -244,6 +244,15 @@ async def test_what_the_gateway_refuses_does_not_stop_the_rest(opened: Opened) -
         assert [a.failed for a in results] == [False, False, True]
 
 
+async def test_an_adapter_of_an_unknown_base_model_is_applied_and_named(opened: Opened) -> None:
+    async with opened() as admin:
+        file = FILE.replace("base_model: llama, path: /a", "base_model: lama, path: /a")
+        _, sql, chat = await apply_declarations(admin.url, parse_declarations(file))
+        assert (sql.result, sql.failed) == (Result.CREATED, False)
+        assert "'lama'" in sql.detail
+        assert chat.detail == ""
+
+
 @pytest.mark.faults
 async def test_an_apply_waits_for_the_registry_a_bounded_time(
     opened: Opened, nats_server: ChildServer
