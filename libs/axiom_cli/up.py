@@ -47,10 +47,7 @@ async def up(options: UpOptions) -> None:
     )
 
     def on_death(died: ProcessDied) -> None:
-        console.print(
-            f"{died.name} died (exit {died.exit_code}), restarted in {died.restart_in_ms:.0f} ms",
-            style="yellow",
-        )
+        console.print(str(died), style="yellow")
 
     try:
         async with running_stack(

@@ -79,10 +79,7 @@ def _listeners(progress: Progress, task: TaskID, console: Console) -> Listeners:
         progress.update(task, step=step)
 
     def on_death(died: ProcessDied) -> None:
-        console.print(
-            f"{died.name} died (exit {died.exit_code}), restarted in {died.restart_in_ms:.0f} ms",
-            style="yellow",
-        )
+        console.print(str(died), style="yellow")
 
     def on_end(_: Observation) -> None:
         progress.advance(task)

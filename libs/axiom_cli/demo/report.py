@@ -117,7 +117,8 @@ def _p99_section(runs: Sequence[PolicyRun]) -> Section:
     )
     return Section(
         heading="p99 over time",
-        lead="Requests are put into ten parts of the run by the time they were sent.",
+        lead="Requests are put into ten parts of the run by the time they were sent."
+        + _marks_told(runs),
         body=figure(
             line_chart(chart),
             legend=legend([run.policy for run in runs]),
@@ -140,7 +141,8 @@ def _loads_section(runs: Sequence[PolicyRun]) -> Section:
     )
     return Section(
         heading="Adapter loads",
-        lead="Each load stops an engine for its whole time; a flat line is a fleet at rest.",
+        lead="Each load stops an engine for its whole time; a flat line is a fleet at rest."
+        + _marks_told(runs),
         body=figure(
             line_chart(chart),
             legend=legend([run.policy for run in runs]),
@@ -219,9 +221,17 @@ def _marks(runs: Sequence[PolicyRun]) -> tuple[Mark, ...]:
     if kill is None:
         return ()
     return (
-        Mark(at=kill.at_ms / 1e3, name=f"popularity flips, {kill.engine} killed"),
-        Mark(at=kill.back_ms / 1e3, name=f"{kill.engine} back, empty"),
+        Mark(at=kill.at_ms / 1e3, name="flip, kill"),
+        Mark(at=kill.back_ms / 1e3, name="back, empty"),
     )
+
+
+def _marks_told(runs: Sequence[PolicyRun]) -> str:
+    """What the marks stand for."""
+    kill = runs[0].kill
+    if kill is None:
+        return ""
+    return f" At the first mark popularity flips and {kill.engine} is killed; then it is back."
 
 
 def _ttfts(run: PolicyRun) -> list[float]:

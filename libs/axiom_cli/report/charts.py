@@ -15,7 +15,7 @@ from axiom_cli.report.scales import Scale, linear_scale, log_scale, time_scale
 WIDTH = 720
 HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 62, 28, 14, 44
-MARK_TURNS = 0.6
+MARK_TURNS = 0.8
 """Names of marks beyond this share of the width stand left of their line."""
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
 """Dash pattern of each series; the first is drawn solid and thicker, on top of the others."""

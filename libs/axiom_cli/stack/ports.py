@@ -16,14 +16,14 @@ from axiom_common.errors import AxiomError
 
 
 class PortTakenError(AxiomError):
-    """A port that was asked for belongs to another process."""
+    """A port that was asked for can't be had."""
 
     code = "port-taken"
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, why: str) -> None:
         super().__init__(
-            f"port {port} is in use by another process: end it, or choose a port with --port "
-            "(0 takes a free one)"
+            f"port {port} can't be used ({why}): end the process that has it, or choose another "
+            "with --port (0 takes a free one)"
         )
         self.port = port
 
@@ -42,6 +42,6 @@ def _reserve(port: int, stack: contextlib.ExitStack) -> int:
         reserved.bind((HOST, port))
     except OSError as error:
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            raise PortTakenError(port) from error
+            raise PortTakenError(port, str(error.strerror)) from error
         raise
     return int(reserved.getsockname()[1])

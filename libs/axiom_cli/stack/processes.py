@@ -48,6 +48,9 @@ class ProcessDied:
     exit_code: int
     restart_in_ms: float
 
+    def __str__(self) -> str:
+        return f"{self.name} died (exit {self.exit_code}), restarted in {self.restart_in_ms:.0f} ms"
+
 
 class SupervisedProcess:
     """One child. `run` is its supervisor and belongs in a TaskGroup."""
