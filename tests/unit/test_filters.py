@@ -11,12 +11,14 @@ from axiom_common.model.engine import EngineState, EngineStatus, GpuState, Role
 from axiom_common.model.ids import EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.policy.evidence import Evidence, Facts, RuleLimits
+from axiom_common.policy.filters.agent_silent import loads_allowed
 from axiom_common.policy.filters.breaker import breaker_open
 from axiom_common.policy.filters.draining import draining
 from axiom_common.policy.filters.readiness import not_ready
 from axiom_common.policy.filters.staleness import stale, unheard
 from axiom_common.policy.filters.thermal_critical import thermal_critical
 from axiom_common.policy.scorers.thermal_safety import ThermalMemory
+from axiom_common.state.liveness import SUSPECT_MS
 
 COOL = ThermalMemory()
 
@@ -24,6 +26,7 @@ COOL = ThermalMemory()
 def facts(
     status: EngineStatus = EngineStatus.READY,
     thermal: ThermalMemory = COOL,
+    sample_age_ms: float = 0.0,
     **evidence: object,
 ) -> Facts:
     return Facts(
@@ -33,6 +36,7 @@ def facts(
             base_model="base",
             served_name="base",
             status=status,
+            sample_age_ms=sample_age_ms,
         ),
         evidence=Evidence(**evidence),  # type: ignore[arg-type]
         thermal=thermal,
@@ -96,12 +100,43 @@ def test_thermal_critical(counted: float, temperature_c: float | None, refused: 
 
 
 @pytest.mark.parametrize(
-    ("age_ms", "is_stale", "is_unheard"),
-    [(0.0, False, False), (1000.0, False, False), (1000.1, True, False), (None, False, True)],
+    ("age_ms", "sample_age_ms", "probe_ok", "is_stale"),
+    [
+        (0.0, 0.0, None, False),
+        (1000.0, 0.0, None, False),
+        (1000.1, 0.0, None, True),
+        (None, 5000.0, None, False),
+        # the agent beats on while its engine hangs
+        (100.0, 900.0, None, False),
+        (100.0, 901.0, None, True),
+        # the agent is silent while its engine answers
+        (60_000.0, 0.0, True, False),
+        (60_000.0, 0.0, False, True),
+    ],
 )
-def test_staleness(age_ms: float | None, is_stale: bool, is_unheard: bool) -> None:
-    assert stale(facts(heard_age_ms=age_ms)) is is_stale
-    assert unheard(facts(heard_age_ms=age_ms)) is is_unheard
+def test_stale(
+    age_ms: float | None, sample_age_ms: float, probe_ok: bool | None, is_stale: bool
+) -> None:
+    told = facts(sample_age_ms=sample_age_ms, heard_age_ms=age_ms, probe_ok=probe_ok)
+    assert stale(told) is is_stale
+    assert unheard(told) is (age_ms is None)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "allowed"),
+    [
+        ({}, True),
+        ({"heard_age_ms": SUSPECT_MS - 1.0}, True),
+        ({"heard_age_ms": SUSPECT_MS}, False),
+        ({"heard_age_ms": None}, True),
+        ({"heard_age_ms": None, "agent_dead": True}, False),
+        ({"heard_age_ms": 10.0, "ensure_failed": True}, False),
+        # its engine answers, and still nobody could load anything
+        ({"heard_age_ms": 9000.0, "agent_dead": True, "probe_ok": True}, False),
+    ],
+)
+def test_loads_need_an_agent(evidence: dict[str, object], allowed: bool) -> None:
+    assert loads_allowed(facts(**evidence)) is allowed  # type: ignore[arg-type]
 
 
 BUSY = (held(adapter(8), in_flight=1), held(adapter(9), in_flight=1))
@@ -116,6 +151,12 @@ BUSY = (held(adapter(8), in_flight=1), held(adapter(9), in_flight=1))
         ({"max_lora_rank": 0}, Reason.LORA_DISABLED),
         ({"max_lora_rank": 15}, Reason.RANK_TOO_LARGE),
         ({"failures": frozenset({adapter(1)})}, Reason.LOAD_FAILED),
+        ({"loads_allowed": False}, Reason.AGENT_SILENT),
+        (
+            {"loads_allowed": False, "residents": (held(adapter(1), AdapterState.LOADING),)},
+            Reason.AGENT_SILENT,
+        ),
+        ({"loads_allowed": False, "registered": frozenset({adapter(2)})}, Reason.AGENT_SILENT),
         ({"residents": BUSY}, Reason.QUARANTINED),
         ({"residents": (*BUSY, held(adapter(1), AdapterState.HOST))}, Reason.QUARANTINED),
         ({"hbm_slots": 0}, Reason.QUARANTINED),
@@ -145,6 +186,7 @@ def test_refusals_by_name(changes: dict[str, object], reason: Reason) -> None:
     [
         {"max_lora_rank": 0},
         {"failures": frozenset({adapter(1)})},
+        {"loads_allowed": False},
         {"residents": BUSY},
         {"hbm_slots": 0},
     ],
@@ -160,6 +202,8 @@ def test_the_base_model_needs_no_slot(changes: dict[str, object]) -> None:
     [
         {"max_lora_rank": 16},
         {"failures": frozenset({adapter(2)})},
+        {"loads_allowed": False, "residents": (held(adapter(1)),)},
+        {"loads_allowed": False, "registered": frozenset({adapter(1)})},
         {"residents": (BUSY[0], held(adapter(1), in_flight=5))},
         {"residents": (BUSY[0], held(adapter(3)))},
         {"role": Role.BOTH},
@@ -167,6 +211,25 @@ def test_the_base_model_needs_no_slot(changes: dict[str, object]) -> None:
 )
 def test_what_the_filters_leave_alone(changes: dict[str, object]) -> None:
     assert fleet(row(0, **changes)).decide(query(adapter(1)), "axiom", 0.0).winner is not None
+
+
+def test_loads_are_allowed_again_with_the_next_row() -> None:
+    made = fleet(row(0, loads_allowed=False), row(1, loads_allowed=False))
+    made.remove(engine(1))
+    made.set_row(row(2, residents=BUSY))
+    assert made.choose(query(adapter(1)), "axiom", 0.0).refusals == {
+        Reason.AGENT_SILENT: 1,
+        Reason.QUARANTINED: 1,
+    }
+    made.set_row(row(0))
+    assert made.choose(query(adapter(1)), "axiom", 0.0).winner is not None
+
+
+def test_a_second_request_follows_the_first_where_no_agent_is_needed() -> None:
+    """A name that the engine loads on request stays open to others while it does so."""
+    made = fleet(row(0, loads_allowed=False, registered=frozenset({adapter(1)})))
+    for number in range(2):
+        assert made.decide(query(adapter(1), number), "axiom", 0.0).winner is not None
 
 
 def test_an_engine_that_failed_this_request_is_not_tried_again() -> None:

@@ -193,6 +193,15 @@ def test_staleness_lowers_no_score(age_ms: float | None, stale: bool, unheard: b
     assert row.kv_headroom == 0.5
 
 
+def test_a_silent_agent_leaves_what_the_engine_answers_to() -> None:
+    told = state(registered=(adapter(1),), residents=(held(adapter(1)),))
+    assert made(told).loads_allowed
+    silent = made(told, agent_dead=True)
+    assert not silent.loads_allowed
+    assert silent.registered == {adapter(1)}
+    assert [r.adapter for r in silent.residents] == [adapter(1)]
+
+
 def test_an_engine_without_slots_takes_no_adapters() -> None:
     assert made(state(limits=EngineLimits(max_lora_rank=64, hbm_slots=0))).max_lora_rank == 0
     assert made(state()).max_lora_rank == 32

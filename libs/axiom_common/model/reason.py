@@ -23,6 +23,7 @@ class Reason(StrEnum):
     SATURATED = "saturated"
     REGION_DENIED = "region-denied"
     LOAD_FAILED = "load-failed"
+    AGENT_SILENT = "agent-silent"
     QUARANTINED = "quarantined"
     STALE_TELEMETRY = "stale-telemetry"
     # requests: why the gateway does not serve one

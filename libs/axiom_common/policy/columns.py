@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from axiom_common.model.adapter import Residency
 from axiom_common.model.decision import Term
 from axiom_common.model.engine import LinkModel, Role
-from axiom_common.model.ids import EngineId
+from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
 
 
@@ -36,7 +36,8 @@ class EngineRow:
 
     `refusal` is the closed reason that keeps it from serving anything, if any. `stale` engines are
     left out only while others remain. Slow-downs are factors of at least 1 on the service time.
-    `max_lora_rank` 0 means no adapters. `residents` are in LRU order, oldest first.
+    `max_lora_rank` 0 means no adapters. `residents` are in LRU order, oldest first. With
+    `loads_allowed` False only what is resident or `registered` is served: nobody could load more.
     """
 
     engine: EngineId
@@ -59,7 +60,9 @@ class EngineRow:
     thermal_safety: float
     latency_health: float
     residents: tuple[Residency, ...] = ()
-    failures: frozenset[str] = frozenset()
+    registered: frozenset[EngineAdapter] = frozenset()
+    failures: frozenset[EngineAdapter] = frozenset()
+    loads_allowed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from axiom_common.model.engine import EngineState, GpuState
 from axiom_common.policy.scorers.latency_health import LatencyMemory
 from axiom_common.policy.scorers.thermal_safety import ThermalMemory
+from axiom_common.state.liveness import SUSPECT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,7 @@ class RuleLimits:
     """The thresholds of the rules that look at one engine."""
 
     stale_ms: float = 1000.0
+    suspect_ms: float = SUSPECT_MS
     thermal_critical_c: float = 90.0
 
 
@@ -36,13 +38,15 @@ class Memory:
 class Evidence:
     """Everything about one engine that its own report does not say. None: not known.
 
-    `heard_age_ms` counts from the arrival of the last report (None: never heard). `probe_ok` is
-    this gateway's own /health probe, made while the agent is silent. `gpu` are the engine's GPUs.
-    `own_*` are means over this gateway's latest streams.
+    `heard_age_ms` counts from the arrival of the last report (None: never heard). `ensure_failed`:
+    since then nobody answered an ensure. `probe_ok` is this gateway's own /health probe, made while
+    the agent is silent. `gpu` are the engine's GPUs. `own_*` are means over this gateway's latest
+    streams.
     """
 
     heard_age_ms: float | None = 0.0
     agent_dead: bool = False
+    ensure_failed: bool = False
     probe_ok: bool | None = None
     breaker_open: bool = False
     gpu: tuple[GpuState, ...] = ()

@@ -70,6 +70,7 @@ class Fleet:
         self._view = first_rows(self._columns, 0)
         self._holders = HolderIndex()
         self._failed: dict[EngineAdapter, set[int]] = {}
+        self._closed: dict[EngineId, _Member] = {}
         self._bookings = Bookings()
         self._peers: dict[EngineId, dict[EngineAdapter, int]] = {}
         self._spread = Spread()
@@ -92,7 +93,11 @@ class Fleet:
         for adapter in changed:
             self._index(member, adapter)
         for name in row.failures:
-            self._failed.setdefault(EngineAdapter(name), set()).add(member.at)
+            self._failed.setdefault(name, set()).add(member.at)
+        if row.loads_allowed:
+            self._closed.pop(row.engine, None)
+        else:
+            self._closed[row.engine] = member
 
     def remove(self, engine: EngineId) -> None:
         """The engine takes no more requests: its row is free. What peers have there is forgotten,
@@ -105,6 +110,7 @@ class Fleet:
         for adapter in {**member.residents, **booked, **self._peers.pop(engine, {})}:
             self._holders.set(adapter, member.at, None)
         self._unmark_failures(member)
+        self._closed.pop(engine, None)
         vacate(self._columns, member.at)
         self._vacant.append(member.at)
 
@@ -169,6 +175,7 @@ class Fleet:
     def _choose(self, query: Query, profile: str, now_ms: float) -> kernel.Choice:
         adapter = query.adapter
         base_model = stable_hash(query.base_model)
+        closed = [m.at for m in self._closed.values() if adapter not in m.row.registered]
         excluded = [self._members[e].at for e in query.excluded if e in self._members]
         ask = Ask(
             base_model=base_model,
@@ -182,6 +189,7 @@ class Fleet:
             profile=self._profiles[profile],
             holders=None if adapter == BASE else self._holders.holders(adapter),
             failed=_rows(self._failed.get(adapter, ())),
+            closed=_rows(closed),
             excluded=_rows(excluded),
             weights=self._weights[profile],
             waited_ms=self._spread.waited_ms(adapter, now_ms),
@@ -299,10 +307,10 @@ class Fleet:
 
     def _unmark_failures(self, member: _Member) -> None:
         for name in member.row.failures:
-            rows = self._failed[EngineAdapter(name)]
+            rows = self._failed[name]
             rows.discard(member.at)
             if not rows:
-                del self._failed[EngineAdapter(name)]
+                del self._failed[name]
 
 
 def _held_otherwise(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from axiom_common.model.decision import Term
 from axiom_common.model.reason import Reason
 from axiom_common.policy.evidence import Facts
+from axiom_common.policy.filters.agent_silent import agent_silent
 from axiom_common.policy.filters.base_model import base_mismatch
 from axiom_common.policy.filters.breaker import breaker_open
 from axiom_common.policy.filters.draining import draining
@@ -49,6 +50,7 @@ ADAPTER_FILTERS: dict[Reason, ProspectFilter] = {
     Reason.LORA_DISABLED: lora_disabled,
     Reason.RANK_TOO_LARGE: rank_too_large,
     Reason.LOAD_FAILED: load_failed,
+    Reason.AGENT_SILENT: agent_silent,
     Reason.QUARANTINED: quarantined,
 }
 """For requests with an adapter only."""

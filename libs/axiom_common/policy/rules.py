@@ -17,6 +17,7 @@ from axiom_common.policy.batching import LOAD_FACTOR, load_slowdown, unloaded_tp
 from axiom_common.policy.cohort import Cohort, median
 from axiom_common.policy.columns import EngineRow, WaitColumn
 from axiom_common.policy.evidence import DEFAULT_LIMITS, Evidence, Facts, RuleLimits
+from axiom_common.policy.filters.agent_silent import loads_allowed
 from axiom_common.policy.filters.staleness import stale, unheard
 from axiom_common.policy.registry import ENGINE_FILTERS
 from axiom_common.policy.scorers.kv_headroom import HARD_LIMIT, kv_headroom, kv_slowdown
@@ -86,6 +87,8 @@ def engine_row(
         thermal_safety=thermal_safety(thermal),
         latency_health=latency_health(latency),
         residents=tuple(_aged(resident, age_ms) for resident in state.residents),
+        registered=frozenset(state.registered),
+        loads_allowed=loads_allowed(facts),
         failures=frozenset(f.adapter for f in state.failures if f.retry_in_ms > age_ms),
     )
 

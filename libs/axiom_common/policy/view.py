@@ -109,10 +109,10 @@ class Holders:
 class Ask:
     """One request in the kernel's terms. `holders` is None for the base model: it needs no slot.
 
-    `failed` are rows where the adapter's load failed, `excluded` rows that failed this very
-    request. `weights` are the profile's, in the order of `Term`. `waited_ms` is what waiting at
-    this adapter's engines has cost since its last load. `turn` is the identity that round robin
-    took last.
+    `failed` are rows where the adapter's load failed, `closed` rows where nobody could load it,
+    `excluded` rows that failed this very request. `weights` are the profile's, in the order of
+    `Term`. `waited_ms` is what waiting at this adapter's engines has cost since its last load.
+    `turn` is the identity that round robin took last.
     """
 
     base_model: int
@@ -127,6 +127,7 @@ class Ask:
     weights: tuple[float, ...]
     holders: Holders | None
     failed: Rows
+    closed: Rows
     excluded: Rows
     waited_ms: float
     turn: int

@@ -9,9 +9,13 @@ from axiom_common.policy.evidence import Facts
 
 
 def stale(facts: Facts) -> bool:
-    """True when the last report is older than the limit."""
+    """True when the engine's figures are older than the limit: the report's age and the figures'
+    own in it, because an agent beats on while its engine hangs. An engine that answers this
+    gateway's own probe is no reason to look elsewhere."""
     age_ms = facts.evidence.heard_age_ms
-    return age_ms is not None and age_ms > facts.limits.stale_ms
+    if age_ms is None or facts.evidence.probe_ok:
+        return False
+    return age_ms + facts.state.sample_age_ms > facts.limits.stale_ms
 
 
 def unheard(facts: Facts) -> bool:
