@@ -19,7 +19,6 @@ from axiom_common.model.ids import NAME_MAX, NAME_PATTERN
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 BODY_BYTES_MAX = 1 << 20
-BODY_TIMEOUT_S = 10.0
 PAGE_MAX = 1000
 
 PublicName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=NAME_MAX)]

@@ -38,6 +38,10 @@ from axiom_gateway.admin_problems import (
     first_of,
 )
 
+BODY_TIMEOUT_S = 10.0
+_ETAG = re.compile(r'"([0-9]{1,16})"')
+_S = TypeVar("_S", bound=BaseModel)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenNode:
@@ -82,23 +86,19 @@ def admin_app(desired: Bucket, view: Callable[[], AdminView]) -> FastAPI:
     return app
 
 
-_S = TypeVar("_S", bound=BaseModel)
-_ETAG = re.compile(r'"([0-9]{1,16})"')
-
-
 def _body(shape: type[_S]) -> Callable[[Request], Awaitable[_S]]:
     """A dependency that reads the body as JSON of this shape, whatever its content type says."""
 
     async def read(request: Request) -> _S:
         body = bytearray()
         try:
-            async with asyncio.timeout(rest.BODY_TIMEOUT_S):
+            async with asyncio.timeout(BODY_TIMEOUT_S):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > rest.BODY_BYTES_MAX:
                         raise TooLargeError(f"the body is above {rest.BODY_BYTES_MAX} bytes")
         except TimeoutError as error:
-            raise TooSlowError(f"no whole body within {rest.BODY_TIMEOUT_S:g} s") from error
+            raise TooSlowError(f"no whole body within {BODY_TIMEOUT_S:g} s") from error
         except ClientDisconnect as error:
             raise InvalidInputError("the body ends too early") from error
         try:
@@ -147,8 +147,8 @@ def _adapter_routes(store: DesiredStore, view: Callable[[], AdminView]) -> APIRo
     @router.get("")
     async def list_adapters(limit: Limit = rest.PAGE_MAX, after: str = "") -> rest.AdapterList:
         page = [s.value for s in await store.adapters() if s.value.name > after][: limit + 1]
-        declared = {stored.value.name for stored in await store.base_models()}
-        known_models = declared | _served(view())
+        models = {spec.base_model for spec in page[:limit]}
+        known_models = {model for model in models if await known(model)}
         return rest.AdapterList(
             adapters=tuple(
                 rest.Adapter.of(spec, base_model_known=spec.base_model in known_models)
