@@ -70,6 +70,20 @@ def test_each_failed_probe_doubles_the_wait_up_to_the_bound() -> None:
     assert waits == [OPEN_MS, 4000.0, 8000.0, 16_000.0, OPEN_MS_MAX, OPEN_MS_MAX]
 
 
+def test_streams_that_break_together_open_it_once() -> None:
+    """Those that were on their way when it opened tell nothing new, whether they fail or go on."""
+    breaker = opened()
+    for _ in range(3 * FAILURES_MAX):
+        breaker.sent(1.0)
+        breaker.failed(1.0)
+    assert breaker.is_open(OPEN_MS - 1.0)
+    assert not breaker.is_open(OPEN_MS)
+    breaker.sent(OPEN_MS)
+    breaker.failed(OPEN_MS + 1.0)
+    breaker.failed(OPEN_MS + 1.0)
+    assert not breaker.is_open(OPEN_MS + 1.0 + 2 * OPEN_MS)
+
+
 def test_a_probe_that_never_ends_is_given_up() -> None:
     breaker = opened()
     breaker.sent(OPEN_MS)
