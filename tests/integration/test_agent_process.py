@@ -103,7 +103,12 @@ class Node:
         await self.told(lambda: self.state.status is EngineStatus.READY)
 
     async def ensure(self, name: str) -> EnsureOutcome:
-        request = EnsureRequest(engine=ENGINE, adapter=self.spec(name), deadline_ms=10_000.0)
+        request = EnsureRequest(
+            engine=ENGINE,
+            adapter=self.spec(name),
+            deadline_ms=10_000.0,
+            gateway=GatewayId("asker"),
+        )
         subject = subjects.node_ensure(self.region, NODE)
         answer = await self.bus.request(subject, encode(request), timeout_ms=11_000.0)
         return decode(answer, EnsureReply).result.outcome

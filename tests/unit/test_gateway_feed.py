@@ -24,9 +24,16 @@ from axiom_common.wire.schemas import (
     decode,
     encode,
 )
-from axiom_gateway.feed import CACHE_RETRY_MS, FORGET_MS, RESYNC_EVERY_MS, RegionFeed
+from axiom_gateway.engine_facts import STALE_MS
+from axiom_gateway.feed import (
+    CACHE_RETRY_MS,
+    FORGET_MS,
+    RECONNECT_MS,
+    RESYNC_EVERY_MS,
+    RegionFeed,
+)
 from axiom_gateway.metrics import GatewayMetrics
-from axiom_gateway.state import GatewayState
+from axiom_gateway.state import FRESH_MS, GatewayState
 
 REGION, NODE = RegionId("r"), NodeId("n")
 
@@ -145,22 +152,25 @@ async def test_of_cache_and_bus_the_newer_one_counts(
     assert setting.running() == expected
 
 
-async def test_what_only_the_cache_knows_is_unheard(owner: TestOwner) -> None:
+async def test_what_only_the_cache_knows_is_about_to_be_stale_and_probed(owner: TestOwner) -> None:
     setting = Setting(owner)
     await setting.store(1, running=1)
     assert not setting.feed.has_view()
     await setting.start()
     await settle()
+    assert setting.feed.has_view()
+    assert setting.state.silent_engines() == [(engine(NODE), "http://e")]
+    await setting.clock.advance(FRESH_MS)
+    setting.state.sweep()
     row = setting.state.engines[engine(NODE)].row
     assert row is not None
-    assert row.unheard
-    assert setting.feed.has_view()
+    assert row.stale
     assert setting.feed.view_age_ms() is None
     assert [seen.heard_age_ms for seen in setting.feed.seen_nodes()] == [None]
     await setting.tell(2, running=2)
     row = setting.state.engines[engine(NODE)].row
     assert row is not None
-    assert not row.unheard
+    assert not row.stale
 
 
 async def test_a_gap_keeps_the_last_state_and_asks_only_when_no_beat_heals_it(
@@ -196,10 +206,11 @@ async def test_silence_makes_suspect_then_dead_then_forgotten(owner: TestOwner) 
     setting = Setting(owner)
     await setting.start()
     await setting.tell(1, running=1)
-    assert (setting.feed.degraded(), setting.feed.silent_engines()) == ((), [])
-    await setting.pass_ms(SUSPECT_MS)
+    assert (setting.feed.degraded(), setting.state.silent_engines()) == ((), [])
+    await setting.pass_ms(STALE_MS)
     assert setting.feed.degraded() == ("stale-telemetry",)
-    assert setting.feed.silent_engines() == [(engine(NODE), "http://e")]
+    assert setting.state.silent_engines() == [(engine(NODE), "http://e")]
+    await setting.pass_ms(SUSPECT_MS - STALE_MS)
     assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["suspect"]
     await setting.pass_ms(DEAD_MS - SUSPECT_MS)
     assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["dead"]
@@ -221,7 +232,7 @@ async def test_a_dead_agent_that_speaks_again_is_alive(owner: TestOwner) -> None
     assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
     assert not setting.state.engines[engine(NODE)].agent_dead
     await setting.pass_ms(250.0)
-    assert setting.feed.silent_engines() == []
+    assert setting.state.silent_engines() == []
 
 
 async def test_when_many_fall_silent_together_nobody_dies(owner: TestOwner) -> None:
@@ -233,7 +244,27 @@ async def test_when_many_fall_silent_together_nobody_dies(owner: TestOwner) -> N
     await setting.pass_ms(2 * DEAD_MS)
     assert "liveness-frozen" in setting.feed.degraded()
     assert not any(facts.agent_dead for facts in setting.state.engines.values())
-    assert len(setting.feed.silent_engines()) == len(nodes)
+    assert len(setting.state.silent_engines()) == len(nodes)
+
+
+async def test_who_hears_nobody_knows_nothing_of_silence(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    await setting.start()
+    await setting.tell(1, running=1)
+    setting.bus.disconnect()
+    await setting.pass_ms(10 * DEAD_MS)
+    assert "nats-away" in setting.feed.degraded()
+    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
+    facts = setting.state.engines[engine(NODE)]
+    assert not facts.agent_dead
+    assert facts.evidence(setting.clock.now_ms()).heard_age_ms < STALE_MS
+    # It is looked after all the same.
+    assert setting.state.silent_engines() == [(engine(NODE), "http://e")]
+    await setting.bus.reconnect()
+    await setting.pass_ms(RECONNECT_MS)
+    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
+    await setting.pass_ms(DEAD_MS + 250.0)
+    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["dead"]
 
 
 async def test_reports_on_anothers_subject_are_refused(owner: TestOwner) -> None:

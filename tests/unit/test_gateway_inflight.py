@@ -70,10 +70,9 @@ class Setting:
 async def test_a_change_is_told_within_50_ms_and_as_the_change_alone(owner: TestOwner) -> None:
     setting = Setting(owner)
     setting.vector = {(A, BASE): 1, (B, BOT): 2}
-    publisher = await setting.start()
+    await setting.start()
     assert setting.folded.of(B) == {BOT: 2}
     setting.vector = {(A, BASE): 1, (B, BASE): 1}
-    publisher.changed()
     await setting.clock.advance(DELTA_EVERY_MS)
     assert [(r.kind, len(r.counts)) for r in setting.heard] == [
         (ReportKind.FULL, 2),
@@ -87,7 +86,7 @@ async def test_a_burst_of_changes_is_one_message(owner: TestOwner) -> None:
     publisher = await setting.start()
     for count in range(1, 20):
         setting.vector = {(A, BASE): count}
-        publisher.changed()
+        publisher.used(A, BASE)
     await setting.clock.advance(DELTA_EVERY_MS)
     assert len(setting.heard) == 2
     assert setting.folded.of(A) == {BASE: 19}
@@ -104,15 +103,28 @@ async def test_all_is_told_each_second_though_nothing_changes(owner: TestOwner) 
 
 async def test_a_lost_change_is_healed_within_a_second(owner: TestOwner) -> None:
     setting = Setting(owner)
-    publisher = await setting.start()
+    await setting.start()
     setting.bus.disconnect()
     setting.vector = {(A, BASE): 1}
-    publisher.changed()
     await setting.clock.advance(DELTA_EVERY_MS)
     await setting.bus.reconnect()
     assert setting.folded.of(A) == {}
     await setting.clock.advance(FULL_EVERY_MS)
     assert setting.folded.of(A) == {BASE: 1}
+
+
+async def test_a_use_that_is_over_before_the_next_message_is_told_all_the_same(
+    owner: TestOwner,
+) -> None:
+    setting = Setting(owner)
+    publisher = await setting.start()
+    setting.heard.clear()
+    publisher.used(A, BOT)
+    await setting.clock.advance(2 * FULL_EVERY_MS)
+    assert [(c.engine, c.adapter, c.count) for r in setting.heard for c in r.counts] == [
+        (A, BOT, 0)
+    ]
+    assert setting.heard[0].kind is ReportKind.DELTA
 
 
 async def test_nothing_is_told_before_the_registry_gave_an_incarnation(owner: TestOwner) -> None:

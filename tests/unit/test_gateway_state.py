@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from axiom_common.model.decision import Query
+from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
+from axiom_common.model.decision import LoadKind, Query
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.model.reason import Reason
@@ -13,15 +14,27 @@ from axiom_common.policy.profile import BUILT_IN
 from axiom_common.state.breaker import FAILURES_MAX, OPEN_MS
 from axiom_common.testing.clock import FakeClock
 from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
-from axiom_gateway.engine_facts import OWN_SAMPLE_MS
+from axiom_gateway.engine_facts import LAPSE_MS, OWN_SAMPLE_MS, STALE_MS
 from axiom_gateway.proxy import Try, Verdict
 from axiom_gateway.state import GatewayState
 
-REGION, NODE = RegionId("r"), NodeId("n")
+REGION, NODE, OTHER = RegionId("r"), NodeId("n"), NodeId("m")
 A, B = EngineId("n.a"), EngineId("n.b")
 FAILED = Try(verdict=Verdict.FAILED)
 SERVED = Try(verdict=Verdict.SERVED, status=200)
 QUERY = Query(base_model="base")
+BOT = EngineAdapter("bot~1")
+
+
+def resident(in_flight: int) -> tuple[Residency, ...]:
+    return (
+        Residency(
+            adapter=BOT,
+            state=AdapterState.RESIDENT,
+            source=ResidencySource.INFERRED,
+            in_flight=in_flight,
+        ),
+    )
 
 
 class Setting:
@@ -33,7 +46,13 @@ class Setting:
         self.seq = 0
 
     def tell(
-        self, *engines: EngineId, heard: bool = True, running: int = 0, waiting: int = 0
+        self,
+        *engines: EngineId,
+        node: NodeId = NODE,
+        heard: bool = True,
+        running: int = 0,
+        waiting: int = 0,
+        in_flight: int | None = None,
     ) -> None:
         self.seq += 1
         states = tuple(
@@ -47,11 +66,13 @@ class Setting:
                 sample=self.seq,
                 running=running,
                 waiting=waiting,
+                residents=() if in_flight is None else resident(in_flight),
+                registered=() if in_flight is None else (BOT,),
             )
             for engine in engines
         )
-        node = NodeState(region=REGION, node=NODE, incarnation=1, seq=self.seq, engines=states)
-        self.state.node_changed(node, heard=heard)
+        told = NodeState(region=REGION, node=node, incarnation=1, seq=self.seq, engines=states)
+        self.state.node_changed(told, heard=heard)
 
     def refusal(self, engine: EngineId) -> Reason | None:
         row = self.state.engines[engine].row
@@ -129,14 +150,19 @@ async def test_the_clients_own_fault_is_no_failure(setting: Setting) -> None:
 
 
 async def test_an_engine_without_news_is_left_out_while_others_have_some(setting: Setting) -> None:
-    setting.tell(A, B)
+    setting.tell(A)
+    setting.tell(B, node=OTHER)
     first = setting.winner()
     await setting.clock.advance(5000.0)
     setting.state.sweep()
     assert setting.winner() == first
-    other = B if first == A else A
-    setting.tell(other)
+    other, node = (B, OTHER) if first == A else (A, NODE)
+    setting.tell(other, node=node)
     assert setting.winner() == other
+    # Its agent is silent, but it answers.
+    assert first is not None
+    setting.state.probed(first, True)
+    assert setting.winner() == first
 
 
 def test_an_engine_that_its_node_tells_no_more_is_gone(setting: Setting) -> None:
@@ -175,6 +201,64 @@ async def test_what_peers_have_in_flight_counts_and_goes_with_them(setting: Sett
     assert setting.winner() == A
 
 
+async def test_what_others_had_in_flight_does_not_count_for_ever(setting: Setting) -> None:
+    """Agent, bus or peer may be away for hours; the load they told last is over by then."""
+    setting.peer(A, 40, 1)
+    for _ in range(3):
+        setting.tell(A, running=100, waiting=30, in_flight=1)
+    facts = setting.state.engines[A]
+    assert facts.foreign == 90
+    assert facts.row is not None
+    assert facts.row.residents[0].in_flight == 1
+    setting.state.deaf(LAPSE_MS)
+    await setting.clock.advance(LAPSE_MS)
+    setting.state.sweep()
+    assert (facts.foreign, setting.state.peers) == (0, 0)
+    assert facts.state.running == facts.state.waiting == facts.row.residents[0].in_flight == 0
+    assert facts.row.residents[0].adapter == BOT
+    setting.tell(A, running=100, waiting=30)
+    assert facts.state.running == 100
+
+
+def test_a_name_that_the_engine_forgot_is_not_there_until_its_agent_tells_again(
+    setting: Setting,
+) -> None:
+    query = Query(base_model="base", adapter=BOT, rank=8)
+    setting.tell(A, in_flight=0)
+    assert setting.state.choose(query, "axiom").load is LoadKind.NONE
+    setting.state.forgot(A, BOT)
+    assert setting.state.choose(query, "axiom").load is LoadKind.COLD
+    assert not setting.state.has_registered(A, BOT)
+    setting.tell(A, in_flight=0)
+    assert setting.state.choose(query, "axiom").load is LoadKind.NONE
+
+
+def test_an_agent_that_does_not_answer_is_asked_no_more_until_it_is_heard(
+    setting: Setting,
+) -> None:
+    new = Query(base_model="base", adapter=EngineAdapter("new~1"), rank=8)
+    here = Query(base_model="base", adapter=BOT, rank=8)
+    setting.tell(A, B, in_flight=0)
+    assert setting.state.choose(new, "axiom").winner is not None
+    setting.state.ensure_failed(B)
+    assert setting.state.choose(new, "axiom").refusals == {Reason.AGENT_SILENT: 2}
+    assert setting.state.choose(here, "axiom").winner is not None
+    setting.tell(A, B, heard=False, in_flight=0)
+    assert setting.state.choose(new, "axiom").winner is None
+    setting.tell(A, B, in_flight=0)
+    assert setting.state.choose(new, "axiom").winner is not None
+
+
+async def test_silent_engines_are_probed_in_turn(setting: Setting) -> None:
+    setting.tell(A, B)
+    assert setting.state.silent_engines() == []
+    await setting.clock.advance(STALE_MS)
+    first = [engine for engine, _ in setting.state.silent_engines()]
+    assert sorted(first) == [A, B]
+    setting.state.probed(first[0], True)
+    assert [engine for engine, _ in setting.state.silent_engines()] == first[::-1]
+
+
 def test_requests_that_no_gateway_sent_count_once_two_beats_show_them(setting: Setting) -> None:
     setting.tell(A)
     for _ in range(3):
@@ -203,7 +287,7 @@ async def test_own_timings_are_evidence_for_ten_seconds(setting: Setting) -> Non
 def test_bookings_are_told_and_return_to_nothing(setting: Setting) -> None:
     setting.tell(A)
     calls: list[str] = []
-    setting.state.on_booking = lambda: calls.append("booking")
+    setting.state.on_booking = lambda engine, adapter: calls.append(f"{engine} {adapter}")
     setting.state.on_room = lambda: calls.append("room")
     decision = setting.state.decide(Query(base_model="base", adapter=EngineAdapter("x~1")), "axiom")
     assert [(c.engine, c.adapter, c.count) for c in setting.state.in_flight_on(A)] == [
@@ -212,4 +296,4 @@ def test_bookings_are_told_and_return_to_nothing(setting: Setting) -> None:
     setting.state.release(decision.booking)
     setting.state.release(decision.booking)
     assert setting.state.vector() == {}
-    assert calls[:3] == ["booking", "booking", "room"]
+    assert calls == ["n.a x~1", "room", "room"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from axiom_common.errors import WireError
-from axiom_common.model.ids import GatewayId, NodeId, RegionId
+from axiom_common.model.ids import NodeId, RegionId
 
 DESIRED_BUCKET = "axiom_desired"
 """Desired state: adapters, base models, tenants, profiles. JSON values."""
@@ -27,11 +27,9 @@ def incarnation_bucket(region: RegionId) -> str:
     return f"axiom_incarnation_{region}"
 
 
-def gateway_incarnation_key(gateway: GatewayId) -> str:
-    """Key of a gateway in the incarnation bucket; a node's key holds no dot, so they differ."""
-    return f"gateway.{gateway}"
-
-
+GATEWAY_INCARNATION = "gateway.any"
+"""Key of all gateways in the incarnation bucket: only the revision of a put counts, and a gateway's
+name may be used once and never again. A node's key holds no dot, so they differ."""
 SCHEDULER_LEASE = "scheduler"
 ADAPTER_PREFIX = "adapter."
 BASE_MODEL_PREFIX = "base-model."

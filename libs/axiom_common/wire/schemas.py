@@ -73,7 +73,7 @@ class EnsureRequest(msgspec.Struct, frozen=True, kw_only=True, tag="ensure"):
     engine: EngineId
     adapter: AdapterSpec
     deadline_ms: float
-    gateway: GatewayId = GatewayId("")
+    gateway: GatewayId
     in_flight: tuple[InFlightCount, ...] = ()
 
 

@@ -111,7 +111,7 @@ class GatewayApp:
             read=self.state.vector,
         )
         self.state.on_room = self.hold.changed
-        self.state.on_booking = publisher.changed
+        self.state.on_booking = publisher.used
         ensurer = Ensurer(
             self._bus,
             owner,
@@ -142,7 +142,7 @@ class GatewayApp:
             started=self._started,
             catalog_known=lambda: self._watch.synced,
         )
-        prober = Prober(self._clock, silent=self.feed.silent_engines, found=self.state.probed)
+        prober = Prober(self._clock, silent=self.state.silent_engines, found=self.state.probed)
         self._expose()
         jobs = {
             "start up": self._start_up(),

@@ -17,6 +17,7 @@ Whatever happens, the booking of each decision is released.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import xxhash
@@ -72,19 +73,12 @@ class Job:
     setbacks: int = 0
     pause_ms: float = PAUSE_MS_MIN
 
-    def query(self) -> Query:
-        """What the decision needs to know of it now."""
-        target, spec = self.target, self.target.spec
-        return Query(
-            base_model=target.base_model,
-            adapter=target.adapter,
-            rank=spec.rank if spec else 0,
-            size_bytes=spec.size_bytes if spec else 0,
-            prompt_tokens=self.request.prompt_tokens,
-            affinity_hash=self.request.affinity_hash(target.adapter),
-            request_hash=xxhash.xxh3_64_intdigest(self.id.encode()),
-            excluded=(*target.excluded, *self.failed, *self.refused),
-        )
+    @property
+    def lane(self) -> Hashable:
+        """What it waits for when it is held."""
+        target = self.target
+        out = (*target.excluded, *self.failed, *self.refused)
+        return self.profile, target.base_model, target.adapter, out
 
 
 class Dispatcher:
@@ -113,10 +107,9 @@ class Dispatcher:
         """Serve it, or raise the ApiError to answer with."""
         while job.failures < FAILURES_MAX and job.setbacks < SETBACKS_MAX:
             job.attempt += 1
-            query, decision = await self._decide(job)
+            decision = await self._decide(job)
             assert decision.winner is not None
             engine = decision.winner.engine
-            self._record(job, query, decision)
             try:
                 if not await self._usable(job, engine, decision.load):
                     continue
@@ -131,35 +124,31 @@ class Dispatcher:
             self._metrics.retry()
         raise self._refuse(job.reason)
 
-    async def _decide(self, job: Job) -> tuple[Query, Decision]:
+    async def _decide(self, job: Job) -> Decision:
         """A decision with a winner, at once or after a hold; ApiError when there is none."""
         while True:
-            query = job.query()
-            lane = _lane(query)
-            decision = None if self._hold.waits(lane) else self._decide_now(job, query)
+            decision = None if self._hold.waits(job.lane) else self._decide_now(job)
             if decision is not None and decision.winner is not None:
-                return query, decision
+                return decision
             if not job.refused:
                 break
             await self._pause(job)
         if decision is not None and not may_pass(decision):
-            self._record(job, query, decision)
             raise self._refuse(job.reason if job.failed else Reason.NO_ENGINE, decision)
         if self._hold.full:
-            last = decision or self._state.choose(query, job.profile)
-            raise self._refuse(_why_full(last), last)
+            raise self._refuse_full(job, decision)
         held_ms = self._clock.now_ms()
         held = await self._hold.wait(
-            lane, lambda: self._decide_now(job, query), timeout_ms=job.hold_left_ms
+            job.lane, lambda: self._decide_now(job), timeout_ms=job.hold_left_ms
         )
         waited_ms = self._clock.now_ms() - held_ms
         job.hold_left_ms -= waited_ms
         self._metrics.held(waited_ms)
-        if held is not None and held.winner is not None:
-            return query, held
-        last = held or self._state.choose(query, job.profile)
-        self._record(job, query, last)
-        raise self._refuse(_why_full(last) if may_pass(last) else job.reason, last)
+        if held is None or may_pass(held):
+            raise self._refuse_full(job, held)
+        if held.winner is None:
+            raise self._refuse(job.reason, held)
+        return held
 
     async def _pause(self, job: Job) -> None:
         """Agents had no idle slot: let a moment pass, then their engines count again."""
@@ -172,27 +161,41 @@ class Dispatcher:
         job.pause_ms = min(2.0 * job.pause_ms, PAUSE_MS_MAX)
         self._metrics.held(pause_ms)
 
-    def _decide_now(self, job: Job, query: Query) -> Decision:
+    def _decide_now(self, job: Job) -> Decision:
+        query = self._query(job)
         began_ms = self._clock.now_ms()
         decision = self._state.decide(query, job.profile)
         outcome = decision.load.value if decision.winner else "no-winner"
         self._metrics.decision(job.profile, outcome, self._clock.now_ms() - began_ms)
+        if not may_pass(decision):
+            self._record(job, query, decision)
         return decision
+
+    def _query(self, job: Job) -> Query:
+        target, spec = job.target, job.target.spec
+        return Query(
+            base_model=target.base_model,
+            adapter=target.adapter,
+            rank=spec.rank if spec else 0,
+            size_bytes=spec.size_bytes if spec else 0,
+            prompt_tokens=job.request.prompt_tokens,
+            affinity_hash=job.request.affinity_hash(target.adapter),
+            request_hash=xxhash.xxh3_64_intdigest(job.id.encode()),
+            excluded=(*target.excluded, *job.failed, *job.refused),
+        )
 
     async def _usable(self, job: Job, engine: EngineId, load: LoadKind) -> bool:
         """Make the adapter usable on the engine; False when that engine can't have it now."""
         spec = job.target.spec
         if spec is None or (load is LoadKind.NONE and engine not in job.forgotten):
             return True
+        asked_ms = self._clock.now_ms()
         result = await self._ensurer.ensure(engine, spec)
         if result is None:
             # Nobody to ask: an engine that has the name loads it when the request comes.
-            if self._state.has_registered(engine, spec.engine_name):
-                return True
-            job.reason = Reason.NO_ENGINE
-            job.failed += (engine,)
+            self._state.ensure_failed(engine)
             job.setbacks += 1
-            return False
+            return self._state.has_registered(engine, spec.engine_name)
         if result.outcome is not EnsureOutcome.REFUSED:
             return True
         job.reason = result.reason or Reason.ENGINE_REFUSED
@@ -202,6 +205,7 @@ class Dispatcher:
                 # A baseline knows nothing of slots: the request waits for one in the engine.
                 return True
             job.refused += (engine,)
+            job.hold_left_ms -= self._clock.now_ms() - asked_ms
         else:
             job.failed += (engine,)
             job.setbacks += 1
@@ -240,9 +244,10 @@ class Dispatcher:
     def _set_aside(self, job: Job, engine: EngineId, outcome: Try) -> None:
         """After a try that the client saw nothing of: which engines the next one may use."""
         job.setbacks += 1
-        if outcome.verdict is Verdict.FORGOTTEN and engine not in job.forgotten:
-            job.forgotten += (engine,)
-            if job.target.spec is not None:
+        if outcome.verdict is Verdict.FORGOTTEN:
+            self._state.forgot(engine, job.target.adapter)
+            if job.target.spec is not None and engine not in job.forgotten:
+                job.forgotten += (engine,)
                 return
         job.failures += 1
         job.failed += (engine,)
@@ -266,11 +271,10 @@ class Dispatcher:
         counts = ", ".join(f"{count} {why.value}" for why, count in sorted(refusals.items()))
         return refused(reason, f"Engines: {counts}." if counts else "")
 
-
-def _lane(query: Query) -> tuple[str, str, tuple[EngineId, ...]]:
-    return query.base_model, query.adapter, query.excluded
-
-
-def _why_full(decision: Decision) -> Reason:
-    saturated = Reason.SATURATED in decision.refusals
-    return Reason.ALL_SATURATED if saturated else Reason.ALL_QUARANTINED
+    def _refuse_full(self, job: Job, decision: Decision | None) -> ApiError:
+        """No room, in time or at all; `decision` is the last one, if it was looked at."""
+        query = self._query(job)
+        last = decision or self._state.choose(query, job.profile)
+        self._record(job, query, last)
+        saturated = Reason.SATURATED in last.refusals
+        return self._refuse(Reason.ALL_SATURATED if saturated else Reason.ALL_QUARANTINED, last)

@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from axiom_common.model.engine import EngineState, GpuState
+from axiom_common.model.ids import EngineAdapter
 from axiom_common.policy.columns import EngineRow
-from axiom_common.policy.evidence import Evidence, Memory, remember
+from axiom_common.policy.evidence import DEFAULT_LIMITS, Evidence, Memory, remember
 from axiom_common.state.breaker import Breaker
 
+STALE_MS = DEFAULT_LIMITS.stale_ms
+LAPSE_MS = 5_000.0
+"""An engine's load that was told so long ago says nothing of now."""
 OWN_SAMPLES_MAX = 16
 OWN_SAMPLE_MS = 10_000.0
 """Older streams say nothing of now: an engine that is avoided must not look slow for ever."""
@@ -25,15 +29,21 @@ class _OwnSample:
 
 @dataclass(slots=True)
 class EngineFacts:
-    """One engine. `heard_ms` None: known from the shadow cache only. `row` is what was written."""
+    """One engine. `reported_ms` is when its state came. So is `heard_ms`, but on a clock that
+    stands while this gateway is deaf: silence is evidence only of those that could be heard.
+    `row` is what was written.
+    """
 
     state: EngineState
     gpu: tuple[GpuState, ...]
     reported_ms: float
-    heard_ms: float | None = None
+    heard_ms: float
     agent_dead: bool = False
+    ensure_failed: bool = False
     probe_ok: bool | None = None
+    probed_ms: float = 0.0
     foreign: int = 0
+    lapsed: bool = False
     breaker: Breaker = field(default_factory=Breaker)
     memory: Memory = field(default_factory=Memory)
     row: EngineRow | None = None
@@ -55,11 +65,32 @@ class EngineFacts:
             self.memory = replace(self.memory, thermal=thermal)
         self.state = state
         self.gpu = gpu
-        self.reported_ms = now_ms
         if heard:
-            self.heard_ms = now_ms
-            self.agent_dead = False
+            self.reported_ms = self.heard_ms = now_ms
+            self.lapsed = False
+            self.agent_dead = self.ensure_failed = False
             self.probe_ok = None
+
+    def forgot(self, adapter: EngineAdapter) -> None:
+        """The engine does not answer to the adapter's name, whatever its agent told last."""
+        self.state = replace(
+            self.state,
+            residents=tuple(r for r in self.state.residents if r.adapter != adapter),
+            registered=tuple(name for name in self.state.registered if name != adapter),
+        )
+
+    def lapse(self) -> None:
+        """Nobody has told for long what runs there: it must not count for ever."""
+        self.lapsed = True
+        self.foreign = 0
+        self.state = replace(
+            self.state,
+            running=0,
+            waiting=0,
+            deferred=0,
+            kv_usage=None,
+            residents=tuple(replace(r, in_flight=0) for r in self.state.residents),
+        )
 
     def timed(self, ttft_ms: float | None, tpot_ms: float | None, now_ms: float) -> None:
         """One of this gateway's own streams ended."""
@@ -70,8 +101,9 @@ class EngineFacts:
         while self._own and now_ms - self._own[0].at_ms > OWN_SAMPLE_MS:
             self._own.popleft()
         return Evidence(
-            heard_age_ms=None if self.heard_ms is None else now_ms - self.heard_ms,
+            heard_age_ms=now_ms - self.heard_ms,
             agent_dead=self.agent_dead,
+            ensure_failed=self.ensure_failed,
             probe_ok=self.probe_ok,
             breaker_open=self.breaker.is_open(now_ms),
             gpu=self.gpu,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from axiom_common.errors import UnavailableError, WireError
 from axiom_common.model.engine import NodeState
-from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.ids import GatewayId, NodeId, RegionId
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.shadow_cache import ShadowCache
@@ -20,6 +20,7 @@ from axiom_common.wire import subjects
 from axiom_common.wire.reports import decode_node_report
 from axiom_common.wire.schemas import InFlightReport, NodeRecord, ResyncRequest, decode, encode
 from axiom_gateway.admin import SeenNode
+from axiom_gateway.engine_facts import STALE_MS
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.state import GatewayState
 
@@ -30,7 +31,8 @@ RESYNC_EVERY_MS = 1_000.0
 RESYNCS_A_SWEEP_MAX = 64
 GATHER_MS = 500.0
 """Two beats: by then every agent has told its state once."""
-STALE_MS = 1_000.0
+RECONNECT_MS = 1_000.0
+"""After a reconnect: four beats for all agents to be heard again."""
 FORGET_MS = 60_000.0
 """Twice the life of a record in the shadow cache."""
 
@@ -61,6 +63,8 @@ class RegionFeed:
         self._view = RegionView(region)
         self._liveness = Liveness()
         self._swept = Sweep(suspect=(), dead=(), frozen=False)
+        self._swept_ms = clock.now_ms()
+        self._deaf_until_ms = 0.0
         self._heard_ms: dict[NodeId, float] = {}
         self._dead_ms: dict[NodeId, float] = {}
         self._lacking_ms: dict[NodeId, float] = {}
@@ -98,6 +102,7 @@ class RegionFeed:
     async def sweep(self) -> None:
         """Judge agents by their silence; ask for what is lacking."""
         now_ms = self._clock.now_ms()
+        self._excuse(now_ms)
         self._swept = self._liveness.sweep(now_ms)
         for node in self._swept.dead:
             self._dead_ms[node] = now_ms
@@ -107,11 +112,6 @@ class RegionFeed:
             if not self._any_engine_answers(node):
                 self._forget(node, now_ms)
         await self._ask_for_full(now_ms)
-
-    def silent_engines(self) -> list[tuple[EngineId, str]]:
-        """Engines with a silent agent and their URLs, dead agents first."""
-        nodes = [self._view.node(node) for node in (*self._dead_ms, *self._swept.suspect)]
-        return [(e.engine, e.url) for node in nodes if node is not None for e in node.engines]
 
     def seen_nodes(self) -> tuple[SeenNode, ...]:
         """All nodes with their liveness."""
@@ -135,7 +135,7 @@ class RegionFeed:
         found = [] if self._bus.connected else ["nats-away"]
         if self._cache_away:
             found.append("redis-away")
-        if any(now_ms - heard_ms > STALE_MS for heard_ms in self._heard_ms.values()):
+        if any(now_ms - heard_ms >= STALE_MS for heard_ms in self._heard_ms.values()):
             found.append("stale-telemetry")
         if self._swept.frozen:
             found.append("liveness-frozen")
@@ -201,6 +201,15 @@ class RegionFeed:
                 await self._bus.publish(subjects.node_resync(self._region, node), encode(request))
             except UnavailableError:
                 return
+
+    def _excuse(self, now_ms: float) -> None:
+        """While the bus is away, and until all had time to speak again, nobody is silent."""
+        passed_ms, self._swept_ms = now_ms - self._swept_ms, now_ms
+        if not self._bus.connected:
+            self._deaf_until_ms = now_ms + RECONNECT_MS
+        if now_ms < self._deaf_until_ms:
+            self._liveness.excuse(passed_ms)
+            self._state.deaf(passed_ms)
 
     def _forget(self, node: NodeId, now_ms: float) -> None:
         self._view.forget(node, now_ms)

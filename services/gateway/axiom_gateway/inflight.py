@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, RegionId
@@ -45,13 +45,13 @@ class InFlightPublisher:
         self._region = region
         self._gateway = gateway
         self._read = read
-        self._told: dict[tuple[EngineId, EngineAdapter], int] = {}
+        self._told: Vector = {}
+        self._used: set[tuple[EngineId, EngineAdapter]] = set()
         self._seq = 0
-        self._changed = asyncio.Event()
 
-    def changed(self) -> None:
-        """The vector may have changed."""
-        self._changed.set()
+    def used(self, engine: EngineId, adapter: EngineAdapter) -> None:
+        """A request was booked. It is told even if it is over by then: its adapter was used."""
+        self._used.add((engine, adapter))
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -62,22 +62,22 @@ class InFlightPublisher:
             full = now_ms >= next_full_ms
             if full:
                 next_full_ms = now_ms + FULL_EVERY_MS
-            if full or self._changed.is_set():
-                self._changed.clear()
-                await self._publish(incarnation, full=full)
+            await self._publish(incarnation, full=full)
             await self._clock.sleep_ms(DELTA_EVERY_MS)
 
     async def _incarnation(self) -> int:
-        key = keys.gateway_incarnation_key(self._gateway)
         while True:
             try:
-                return await self._incarnations.put(key, b"")
+                return await self._incarnations.put(keys.GATEWAY_INCARNATION, b"")
             except UnavailableError:
                 await self._clock.sleep_ms(INCARNATION_RETRY_MS)
 
     async def _publish(self, incarnation: int, *, full: bool) -> None:
-        now = dict(self._read())
-        told = now if full else _changes(self._told, now)
+        now = self._read()
+        told = dict(now) if full else _changes(self._told, now)
+        for key in self._used:
+            told.setdefault(key, now.get(key, 0))
+        self._used.clear()
         if not told and not full:
             return
         self._seq += 1
@@ -89,7 +89,7 @@ class InFlightPublisher:
             seq=self._seq,
             counts=tuple(
                 InFlightCount(engine=engine, adapter=adapter, count=count)
-                for (engine, adapter), count in list(told.items())[:COUNTS_MAX]
+                for (engine, adapter), count in islice(told.items(), COUNTS_MAX)
             ),
         )
         try:

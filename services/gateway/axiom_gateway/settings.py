@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import secrets
+import socket
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -12,11 +15,18 @@ from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Tok
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
+def _own_name() -> str:
+    """The host's name and some chance, for two gateways on one host."""
+    host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
+    return f"{host}-{secrets.token_hex(4)}"
+
+
 class GatewaySettings(ServiceSettings):
     """What one gateway needs to know. All waits and queues are bounded by something here."""
 
     port: Port = 8000
-    gateway: Token = "gateway-1"
+    gateway: Token = Field(default_factory=_own_name)
+    """Unique in its region: peers and agents know its requests by it."""
     default_profile: str = "axiom"
     allow_profile_header: bool = False
     """Whether a client may choose the profile of its request: for comparisons, not for tenants."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.decision import Decision, Query
 from axiom_common.model.engine import EngineState, NodeState
-from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
 from axiom_common.policy.cohort import Cohort, cohort
 from axiom_common.policy.columns import Profile
 from axiom_common.policy.fleet import Fleet
@@ -22,13 +22,15 @@ from axiom_common.state.foreign_load import ForeignLoad
 from axiom_common.state.inflight_vectors import InFlightVectors
 from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
 from axiom_gateway.catalog import Catalog
-from axiom_gateway.engine_facts import EngineFacts
+from axiom_gateway.engine_facts import LAPSE_MS, STALE_MS, EngineFacts
 from axiom_gateway.proxy import Try, Verdict
+
+FRESH_MS = 500.0
+"""Two beats."""
 
 
 class GatewayState:
-    """`on_room` is called when a held request might find room, `on_booking` when the own vector
-    may have changed."""
+    """`on_room` is called when a held request might find room, `on_booking` for each booking."""
 
     def __init__(self, clock: Clock, profiles: Mapping[str, Profile]) -> None:
         self._clock = clock
@@ -41,7 +43,7 @@ class GatewayState:
         self._foreign = ForeignLoad()
         self.catalog = Catalog()
         self.on_room: Callable[[], None] = _nothing
-        self.on_booking: Callable[[], None] = _nothing
+        self.on_booking: Callable[[EngineId, EngineAdapter], None] = _ignore
 
     # What requests ask and tell.
 
@@ -49,7 +51,7 @@ class GatewayState:
         """Decide and book."""
         decision = self._fleet.decide(query, profile, self._clock.now_ms())
         if decision.winner is not None:
-            self.on_booking()
+            self.on_booking(decision.winner.engine, query.adapter)
         return decision
 
     def choose(self, query: Query, profile: str) -> Decision:
@@ -98,6 +100,20 @@ class GatewayState:
         if outcome.verdict is Verdict.SERVED:
             facts.timed(outcome.ttft_ms, outcome.tpot_ms, now_ms)
 
+    def forgot(self, engine: EngineId, adapter: EngineAdapter) -> None:
+        """The engine answered that it has no such adapter; so it is until its agent tells more."""
+        facts = self._engines.get(engine)
+        if facts is not None:
+            facts.forgot(adapter)
+            self._write(facts, self._clock.now_ms())
+
+    def ensure_failed(self, engine: EngineId) -> None:
+        """The engine's agent did not answer: nothing loads on its node until it is heard again."""
+        for other in sorted(self._nodes.get(node_of(engine), ())):
+            facts = self._engines[other]
+            facts.ensure_failed = True
+            self._write(facts, self._clock.now_ms())
+
     def abandoned(self, engine: EngineId) -> None:
         """A try at the engine was given up by its client and tells nothing of the engine.
 
@@ -112,7 +128,6 @@ class GatewayState:
     def release(self, booking: int) -> None:
         """The booked request ended, however."""
         self._fleet.release(booking)
-        self.on_booking()
         self.on_room()
 
     def vector(self) -> Mapping[tuple[EngineId, EngineAdapter], int]:
@@ -123,8 +138,7 @@ class GatewayState:
         """Own requests in flight on one engine."""
         return tuple(
             InFlightCount(engine=engine, adapter=adapter, count=count)
-            for (where, adapter), count in self._fleet.in_flight().items()
-            if where == engine
+            for adapter, count in self._fleet.in_flight_on(engine).items()
         )
 
     # What the region tells.
@@ -140,7 +154,9 @@ class GatewayState:
             gpu = tuple(gpu for gpu in node.gpus if gpu.index in state.gpus)
             facts = self._engines.get(state.engine)
             if facts is None:
-                facts = EngineFacts(state=state, gpu=gpu, reported_ms=now_ms)
+                # A record of the cache is as good as a report that is about to be stale.
+                told_ms = now_ms if heard else now_ms - STALE_MS
+                facts = EngineFacts(state=state, gpu=gpu, reported_ms=told_ms, heard_ms=told_ms)
                 self._engines[state.engine] = facts
             elif facts.state.sample != state.sample:
                 sampled.append(facts)
@@ -173,7 +189,20 @@ class GatewayState:
         facts = self._engines.get(engine)
         if facts is not None:
             facts.probe_ok = answered
+            facts.probed_ms = self._clock.now_ms()
             self._write(facts, self._clock.now_ms())
+
+    def silent_engines(self) -> list[tuple[EngineId, str]]:
+        """Engines without fresh news and their URLs, those first that were probed least lately."""
+        now_ms = self._clock.now_ms()
+        silent = [f for f in self._engines.values() if now_ms - f.reported_ms >= STALE_MS]
+        silent.sort(key=lambda facts: facts.probed_ms)
+        return [(facts.state.engine, facts.state.url) for facts in silent]
+
+    def deaf(self, duration_ms: float) -> None:
+        """This gateway heard nobody for so long: that says nothing of anybody."""
+        for facts in self._engines.values():
+            facts.heard_ms += duration_ms
 
     def peer_told(self, report: InFlightReport) -> None:
         """Another gateway's vector."""
@@ -202,6 +231,15 @@ class GatewayState:
             by_base[facts.state.base_model].append(facts.state)
         self._cohorts = {base_model: cohort(states) for base_model, states in by_base.items()}
         for facts in self._engines.values():
+            age_ms = now_ms - facts.reported_ms
+            if age_ms < FRESH_MS:
+                # Its report wrote the row just now.
+                self._follow_breaker(facts, now_ms)
+                continue
+            if age_ms >= LAPSE_MS and not facts.lapsed:
+                facts.lapse()
+                self._foreign.forget(facts.state.engine)
+                self._write_peers((facts.state.engine,))
             self._write(facts, now_ms)
         self._write_peers(self._vectors.expire(now_ms))
         self.on_room()
@@ -241,15 +279,15 @@ class GatewayState:
             self._write(facts, now_ms)
 
     def _count_foreign(self, sampled: Iterable[EngineFacts]) -> None:
-        own: Counter[EngineId] = Counter()
-        for (engine, _), count in self._fleet.in_flight().items():
-            own[engine] += count
         for facts in sampled:
             engine = facts.state.engine
-            gateways = own[engine] + sum(self._vectors.of(engine).values())
+            own = sum(self._fleet.in_flight_on(engine).values())
+            gateways = own + sum(self._vectors.of(engine).values())
             reported = facts.state.running + facts.state.waiting
-            facts.foreign = self._foreign.beat(engine, reported=reported, gateways=gateways)
-            self._write_peers((engine,))
+            foreign = self._foreign.beat(engine, reported=reported, gateways=gateways)
+            if foreign != facts.foreign:
+                facts.foreign = foreign
+                self._write_peers((engine,))
 
     def _write_peers(self, engines: Iterable[EngineId]) -> None:
         """Others' load on these engines. Foreign requests count for the base model: what adapter
@@ -271,4 +309,8 @@ class GatewayState:
 
 
 def _nothing() -> None:
+    """Nobody listens yet."""
+
+
+def _ignore(engine: EngineId, adapter: EngineAdapter) -> None:
     """Nobody listens yet."""

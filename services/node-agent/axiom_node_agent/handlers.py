@@ -88,8 +88,7 @@ class Handlers:
         loader = self._loaders.get(request.engine)
         if loader is None:
             return EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.UNKNOWN_ENGINE)
-        if request.gateway:
-            self._hear_asker(request)
+        self._hear_asker(request)
         deadline_ms = min(max(request.deadline_ms, 0.0), DEADLINE_MAX_MS)
         return await loader.ensure(request.adapter, deadline_ms=deadline_ms)
 
