@@ -17,9 +17,9 @@ def test_a_booking_holds_tokens_and_load_until_the_first_token() -> None:
     one = bookings.book(E0, A, tokens=100, ready_at_ms=50.0)
     assert one != 0
     books = bookings.on(E0)
-    assert (books.requests, books.tokens, books.loads_done_at_ms([A])) == (1, 100, 50.0)
+    assert (books.requests, books.tokens, books.adapters[A].ready_at_ms) == (1, 100, 50.0)
     assert bookings.first_token(one) == (E0, A)
-    assert (books.requests, books.tokens, books.loads_done_at_ms([A])) == (1, 0, NO_LOAD_MS)
+    assert (books.requests, books.tokens, books.adapters[A].ready_at_ms) == (1, 0, NO_LOAD_MS)
     assert bookings.release(one) == (E0, A)
     assert bookings.on(E0) == EngineBooks()
 
@@ -47,17 +47,6 @@ def test_a_joined_load_keeps_its_end_and_ends_with_the_first_token_of_anyone() -
     assert bookings.on(E0).adapters[A].ready_at_ms == 80.0
     bookings.first_token(joined)
     assert bookings.on(E0).adapters[A].ready_at_ms == NO_LOAD_MS
-
-
-def test_the_last_load_ends_the_queue() -> None:
-    bookings = Bookings()
-    bookings.book(E0, A, tokens=0, ready_at_ms=80.0)
-    bookings.book(E0, B, tokens=0, ready_at_ms=160.0)
-    books = bookings.on(E0)
-    assert books.loads_done_at_ms([A, B]) == 160.0
-    assert books.loads_done_at_ms([BASE, A]) == 80.0
-    assert books.loads_done_at_ms([]) == NO_LOAD_MS
-    assert bookings.on(E1).loads_done_at_ms([A]) == NO_LOAD_MS
 
 
 def test_the_vector_has_no_zeros() -> None:

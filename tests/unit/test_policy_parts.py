@@ -9,11 +9,11 @@ import pytest
 from tests.fleet_parts import adapter, held
 
 import axiom_common.policy
-from axiom_common.model.adapter import AdapterState
+from axiom_common.model.adapter import AdapterState, Residency
 from axiom_common.model.decision import Term
 from axiom_common.model.ids import BASE
 from axiom_common.policy.load_times import assumed_size_bytes, load_ms
-from axiom_common.policy.occupancy import Holding, Occupancy, holding, occupancy
+from axiom_common.policy.occupancy import Holding, Occupancy, holding, loads_done_at_ms, occupancy
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.policy.registry import (
     ADAPTER_FILTERS,
@@ -25,7 +25,7 @@ from axiom_common.policy.registry import (
 )
 from axiom_common.policy.rendezvous import rendezvous, stable_hash
 from axiom_common.policy.scorers.adapter_affinity import Held, Slot
-from axiom_common.state.bookings import NO_LOAD_MS, AdapterBooks
+from axiom_common.state.bookings import NO_LOAD_MS, AdapterBooks, EngineBooks
 
 POLICY = Path(axiom_common.policy.__path__[0])
 MEBIBYTE = 1 << 20
@@ -41,7 +41,7 @@ def test_the_registry_is_complete() -> None:
     filters += (*ADAPTER_FILTERS.items(), *LOAD_FILTERS.items())
     modules = {f.__module__.rpartition(".")[2] for _, f in filters}
     assert modules | {"staleness"} == files("filters")
-    assert {s.replace("-", "_") for s in SCORERS.values()} == files("scorers")
+    assert {name.replace("-", "_") for name, _ in SCORERS.values()} == files("scorers")
     assert {p.__module__.rpartition(".")[2] for p in PICKERS.values()} == files("pickers")
     assert tuple(SCORERS) == tuple(Term)
     assert len({reason for reason, _ in filters}) == len(filters)
@@ -130,11 +130,35 @@ def test_what_a_load_would_get(
 
 def test_claims_evict_the_idle_tenants_oldest_first() -> None:
     tenants = {r.adapter: r for r in (held(A), held(B, in_flight=1), held(C))}
-    assert occupancy(4, tenants, (D,)) == Occupancy(Slot.IDLE_VICTIM, (D,))
-    assert occupancy(3, tenants, (D,)) == Occupancy(Slot.IDLE_VICTIM, (D,), frozenset({A}))
-    assert occupancy(3, tenants, (D, A)) == Occupancy(Slot.BUSY, (D,), frozenset({C}))
-    assert occupancy(3, tenants, (D, E)) == Occupancy(Slot.BUSY, (D, E), frozenset({A, C}))
-    assert occupancy(3, tenants, (D, E, A)) == Occupancy(Slot.BUSY, (D, E), frozenset({C}))
+    assert occupancy(4, tenants, (D,)) == Occupancy(Slot.IDLE_VICTIM)
+    assert occupancy(3, tenants, (D,)) == Occupancy(Slot.IDLE_VICTIM, frozenset({A}))
+    assert occupancy(3, tenants, (D, A)) == Occupancy(Slot.BUSY, frozenset({C}))
+    assert occupancy(3, tenants, (D, E)) == Occupancy(Slot.BUSY, frozenset({A, C}))
+    assert occupancy(3, tenants, (D, E, A)) == Occupancy(Slot.BUSY, frozenset({C}))
+
+
+@pytest.mark.parametrize(
+    ("residents", "done_at_ms"),
+    [
+        ((), 90.0),
+        ((held(B, LOADING), held(A, HOST)), 70.0),
+        ((held(B), held(A, LOADING)), NO_LOAD_MS),
+        # a copy without a name is not what is being loaded
+        ((held(B, AdapterState.UNLOADING),), 90.0),
+    ],
+)
+def test_a_booked_load_counts_until_it_is_reported(
+    residents: tuple[Residency, ...], done_at_ms: float
+) -> None:
+    booked = EngineBooks(
+        requests=3,
+        adapters={
+            A: AdapterBooks(requests=1, ready_at_ms=70.0),
+            B: AdapterBooks(requests=1, ready_at_ms=90.0),
+            C: AdapterBooks(requests=1),
+        },
+    )
+    assert loads_done_at_ms(booked, {r.adapter: r for r in residents}) == done_at_ms
 
 
 BOOKED = AdapterBooks(requests=1, ready_at_ms=70.0)

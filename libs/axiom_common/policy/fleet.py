@@ -6,7 +6,7 @@ The shell over the kernel. Rows and bookings become columns when they change; a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +18,16 @@ from axiom_common.policy import kernel
 from axiom_common.policy.columns import EngineRow, Profile
 from axiom_common.policy.holder_index import HolderIndex
 from axiom_common.policy.load_times import assumed_size_bytes
-from axiom_common.policy.occupancy import holding, occupancy
+from axiom_common.policy.occupancy import holding, loads_done_at_ms, occupancy
+from axiom_common.policy.registry import SCORERS
 from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.policy.row_writer import vacate, write_in_flight, write_rules
-from axiom_common.policy.scorers.adapter_affinity import Held
+from axiom_common.policy.scorers.adapter_affinity import SAFE_EVICTION, Held
 from axiom_common.policy.view import (
     REASONS,
     ROLE_CODE,
     Ask,
+    Bools,
     Rows,
     first_rows,
     resized,
@@ -37,6 +39,8 @@ from axiom_common.state.spread import Spread
 ROWS_MIN = 16
 SHOWN_MAX = 3
 """The winner and two runners-up."""
+
+AFFINITY = SCORERS[Term.ADAPTER_LOAD][0]
 
 _LOAD_KIND = {
     Held.RESIDENT: LoadKind.NONE,
@@ -62,12 +66,15 @@ class Fleet:
 
     def __init__(self, profiles: Mapping[str, Profile]) -> None:
         self._profiles = dict(profiles)
-        self._weights = {p.name: tuple(p.weights[t] for t in Term) for p in profiles.values()}
+        self._weights = {
+            p.name: np.array([[p.weights[term]] for term in Term]) for p in profiles.values()
+        }
         self._members: dict[EngineId, _Member] = {}
         self._engine_at: list[EngineId] = []
         self._vacant: list[int] = []
         self._columns = vacant_view(ROWS_MIN)
         self._view = first_rows(self._columns, 0)
+        self._nowhere = np.zeros(0, np.bool_)
         self._holders = HolderIndex()
         self._failed: dict[EngineAdapter, set[int]] = {}
         self._closed: dict[EngineId, _Member] = {}
@@ -132,13 +139,16 @@ class Fleet:
 
     def choose(self, query: Query, profile: str, now_ms: float) -> Decision:
         """Decide without booking. Pure: the same state and arguments give the same decision."""
-        return self._decision(self._choose(query, profile, now_ms))
+        choice = self._choose(query, profile, now_ms)
+        return self._decision(choice, self._candidates(choice, choice.ranked[:SHOWN_MAX]))
 
     def decide(self, query: Query, profile: str, now_ms: float) -> Decision:
         """Decide and book the winner's load at once, so that the next decision sees it."""
         choice = self._choose(query, profile, now_ms)
-        booking = self._book(choice, query.adapter) if len(choice.ranked) else 0
-        return self._decision(choice, booking)
+        # Before it is booked: the columns that the choice refers to count what is in flight.
+        shown = self._candidates(choice, choice.ranked[:SHOWN_MAX])
+        booking = self._book(choice, query.adapter) if shown else 0
+        return self._decision(choice, shown, booking)
 
     def first_token(self, booking: int) -> None:
         """The request streams: its uncached tokens and its load leave the books."""
@@ -163,14 +173,13 @@ class Fleet:
     def explain(self, query: Query, profile: str, now_ms: float) -> tuple[Candidate | Refused, ...]:
         """What `choose` would see of every engine now, by engine id."""
         choice = self._choose(query, profile, now_ms)
-        seen: list[Candidate | Refused] = list(
-            self._candidates(choice, np.flatnonzero(choice.refusals == 0))
+        candidates = np.flatnonzero(choice.refusals == 0)
+        seen = {shown.engine: shown for shown in self._candidates(choice, candidates)}
+        return tuple(
+            seen.get(engine)
+            or Refused(engine=engine, reason=REASONS[choice.refusals[member.at] - 1])
+            for engine, member in sorted(self._members.items())
         )
-        seen.extend(
-            Refused(engine=self._engine_at[at], reason=REASONS[choice.refusals[at] - 1])
-            for at in np.flatnonzero(choice.refusals > 0)
-        )
-        return tuple(sorted(seen, key=lambda one: one.engine))
 
     def _choose(self, query: Query, profile: str, now_ms: float) -> kernel.Choice:
         adapter = query.adapter
@@ -188,9 +197,9 @@ class Fleet:
             now_ms=now_ms,
             profile=self._profiles[profile],
             holders=None if adapter == BASE else self._holders.holders(adapter),
-            failed=_rows(self._failed.get(adapter, ())),
-            closed=_rows(closed),
-            excluded=_rows(excluded),
+            failed=self._mask(self._failed.get(adapter, ())),
+            closed=self._mask(closed),
+            excluded=self._mask(excluded),
             weights=self._weights[profile],
             waited_ms=self._spread.waited_ms(adapter, now_ms),
             turn=self._turns.get((profile, base_model), 0),
@@ -205,7 +214,7 @@ class Fleet:
         if loads:
             self._spread.clear(adapter)
         elif adapter != BASE:
-            self._spread.pay(adapter, float(prospect.delay_ms[at]), ask.now_ms)
+            self._spread.pay(adapter, float(prospect.view.delay_ms[at]), ask.now_ms)
         self._turns[ask.profile.name, ask.base_model] = int(self._columns.identity[at])
         booking = self._bookings.book(
             engine,
@@ -216,10 +225,13 @@ class Fleet:
         self._books_changed(engine, adapter)
         return booking
 
-    def _decision(self, choice: kernel.Choice, booking: int = 0) -> Decision:
-        shown = list(self._candidates(choice, choice.ranked[:SHOWN_MAX]))
-        counts = np.bincount(choice.refusals[choice.refusals > 0])
-        refusals = {REASONS[code - 1]: int(counts[code]) for code in np.flatnonzero(counts)}
+    def _decision(
+        self, choice: kernel.Choice, shown: list[Candidate], booking: int = 0
+    ) -> Decision:
+        counts = np.bincount(choice.refusals).tolist()
+        refusals = {
+            reason: count for reason, count in zip(REASONS, counts[1:], strict=False) if count
+        }
         profile = choice.prospect.ask.profile.name
         if not shown:
             return Decision(profile=profile, winner=None, refusals=refusals)
@@ -236,15 +248,14 @@ class Fleet:
 
     def _candidates(self, choice: kernel.Choice, rows: Rows) -> list[Candidate]:
         prospect = choice.prospect
-        scores = {name: s.tolist() for name, s in kernel.scores(prospect, rows).items()}
+        scores = {name: score(prospect)[rows].tolist() for name, score in SCORERS.values()}
         worst_us = int(prospect.cost_us[choice.refusals == 0].max(initial=0)) or 1
         costs_us = prospect.cost_us[rows].tolist()
         terms_ms = prospect.terms_ms[:, rows].T.tolist()
-        tiers = choice.tier[rows].tolist()
         return [
             Candidate(
                 engine=self._engine_at[at],
-                tier=tiers[i],
+                tier=1 if scores[AFFINITY][i] > SAFE_EVICTION else 2,
                 cost_ms=costs_us[i] / 1000.0,
                 composite=1.0 - costs_us[i] / worst_us,
                 terms_ms=tuple(terms_ms[i]),
@@ -274,9 +285,10 @@ class Fleet:
         write_in_flight(
             self._columns,
             member.at,
+            member.row.wait,
             in_flight=books.requests + sum(peers.values()),
             queued_tokens=books.tokens,
-            loads_done_at_ms=books.loads_done_at_ms(slots.claims),
+            loads_done_at_ms=loads_done_at_ms(books, member.residents),
             slot=slots.slot,
         )
 
@@ -303,7 +315,16 @@ class Fleet:
         if at == len(self._columns.identity):
             self._columns = resized(self._columns, 2 * at)
         self._view = first_rows(self._columns, at + 1)
+        self._nowhere = np.zeros(at + 1, np.bool_)
         return at
+
+    def _mask(self, rows: Collection[int]) -> Bools:
+        """True on these rows."""
+        if not rows:
+            return self._nowhere
+        mask = self._nowhere.copy()
+        mask[list(rows)] = True
+        return mask
 
     def _unmark_failures(self, member: _Member) -> None:
         for name in member.row.failures:
@@ -325,7 +346,3 @@ def _held_otherwise(
         or one.state is not other.state
         or one.remaining_ms != other.remaining_ms
     ]
-
-
-def _rows(rows: list[int] | set[int] | tuple[int, ...]) -> Rows:
-    return np.fromiter(rows, np.intp, len(rows))

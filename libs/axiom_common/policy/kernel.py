@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from axiom_common.model.decision import Term
 from axiom_common.model.reason import Reason
 from axiom_common.policy import load_times
 from axiom_common.policy.registry import (
@@ -26,7 +25,6 @@ from axiom_common.policy.registry import (
     LOAD_FILTERS,
     PICKERS,
     REQUEST_FILTERS,
-    SCORERS,
     ProspectFilter,
 )
 from axiom_common.policy.scorers.adapter_affinity import (
@@ -35,11 +33,10 @@ from axiom_common.policy.scorers.adapter_affinity import (
     Held,
     adapter_affinity,
 )
-from axiom_common.policy.scorers.prefix_match import prefix_match
-from axiom_common.policy.scorers.queue_pressure import predicted_wait_ms, queue_pressure
 from axiom_common.policy.view import (
     REASON_CODE,
     VACANT,
+    VACANT_CODE,
     Ask,
     Bools,
     Codes,
@@ -54,8 +51,6 @@ from axiom_common.policy.view import (
 PROBE_ONE_IN = 20
 """The share of a base model's requests that tries an engine which was never heard from."""
 
-VACANT_CODE = -1
-
 
 def _last_first(filters: dict[Reason, ProspectFilter]) -> list[tuple[int, ProspectFilter]]:
     return [(REASON_CODE[reason], refuses) for reason, refuses in reversed(filters.items())]
@@ -64,7 +59,6 @@ def _last_first(filters: dict[Reason, ProspectFilter]) -> list[tuple[int, Prospe
 _REQUEST, _ADAPTER, _LOAD = map(_last_first, (REQUEST_FILTERS, ADAPTER_FILTERS, LOAD_FILTERS))
 _QUARANTINED = REASON_CODE[Reason.QUARANTINED]
 _STALE = REASON_CODE[Reason.STALE_TELEMETRY]
-_SCORER_NAMES = tuple(SCORERS[term] for term in Term)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +66,10 @@ class Choice:
     """The outcome on rows. `ranked` are those that could win, best first; empty: nobody can.
 
     `refusals` holds a reason's code for each row, 0 for candidates, VACANT_CODE for vacant rows.
-    `tier` is 1 or 2 for candidates, 0 for the rest.
     """
 
     prospect: Prospect
     refusals: Codes
-    tier: Codes
     ranked: Rows
 
 
@@ -85,25 +77,20 @@ def choose(view: FleetView, ask: Ask) -> Choice:
     """Decide on a frozen view. Pure."""
     prospect = predict(view, ask)
     refusals = refuse(prospect)
-    tier = np.where(prospect.affinity > SAFE_EVICTION, np.int8(1), np.int8(2))
-    np.putmask(tier, refusals != 0, 0)
-    rows = np.flatnonzero(_contenders(prospect, tier))
-    return Choice(
-        prospect=prospect,
-        refusals=refusals,
-        tier=tier,
-        ranked=PICKERS[ask.profile.picker](prospect, rows),
-    )
+    rows = np.flatnonzero(_contenders(prospect, refusals == 0))
+    ranked = PICKERS[ask.profile.picker](prospect, rows) if len(rows) > 1 else rows
+    return Choice(prospect=prospect, refusals=refusals, ranked=ranked)
 
 
 def predict(view: FleetView, ask: Ask) -> Prospect:
     """Everything that filters and pickers look at, for every row."""
-    wait_ms = predicted_wait_ms(view)
+    rows = len(view.identity)
     if ask.holders is None:
-        held = np.full(len(wait_ms), Held.RESIDENT, np.int8)
-        affinity, load_ms, stall_ms = np.full(len(wait_ms), RESIDENT), _none(view), _none(view)
+        held = np.full(rows, Held.RESIDENT, np.int8)
+        affinity = np.full(rows, RESIDENT)
+        load_ms = load_term_ms = np.zeros(rows)
     else:
-        held, remaining_ms = _spread_out(ask.holders, len(wait_ms), ask.now_ms)
+        held, remaining_ms = _spread_out(ask.holders, rows, ask.now_ms)
         transfer_ms = load_times.transfer_ms(view, ask.size_bytes)
         h2d_ms = load_times.queue_ms(view, ask.now_ms) + transfer_ms
         cold_ms = load_times.fetch_ms(view, ask.size_bytes) + h2d_ms
@@ -114,23 +101,25 @@ def predict(view: FleetView, ask: Ask) -> Prospect:
             held, remaining_ms=remaining_ms, h2d_ms=h2d_ms, cold_ms=cold_ms
         )
         stall_ms = np.where(held < Held.LOADING, transfer_ms * view.in_flight, 0.0)
-    terms_ms = np.empty((len(Term), len(wait_ms)))
-    terms_ms[0] = wait_ms + view.slowdown_per_request_ms * view.in_flight
-    terms_ms[1] = ask.prompt_tokens * view.prefill_ms_per_token
-    terms_ms[2] = load_ms + stall_ms
-    terms_ms[3] = view.kv_ms
-    terms_ms[4] = view.thermal_ms
-    terms_ms[5] = view.latency_ms
+        load_term_ms = load_ms + stall_ms
+    terms_ms = np.array(
+        (
+            view.wait_ms + view.crowd_ms,
+            ask.prompt_tokens * view.prefill_ms_per_token,
+            load_term_ms,
+            view.kv_ms,
+            view.thermal_ms,
+            view.latency_ms,
+        )
+    )
     return Prospect(
         view=view,
         ask=ask,
         held=held,
         affinity=affinity,
-        wait_ms=wait_ms,
-        delay_ms=wait_ms + view.kv_ms + view.thermal_ms + view.latency_ms,
         load_ms=load_ms,
         terms_ms=terms_ms,
-        cost_us=_cost_us(terms_ms, ask),
+        cost_us=_cost_us(terms_ms, ask.weights),
     )
 
 
@@ -161,37 +150,24 @@ def _probes(ask: Ask) -> bool:
 
 def _set_aside(refusals: Codes, without_news: Bools) -> None:
     """The soft filter: refuse candidates without fresh news while others remain."""
+    if not _some(without_news):
+        return
     candidates = refusals == 0
     if _some(candidates & ~without_news):
         np.putmask(refusals, candidates & without_news, _STALE)
 
 
-def scores(prospect: Prospect, rows: Rows) -> dict[str, Floats]:
-    """Every scorer's value on `rows`."""
-    view = prospect.view
-    columns = (
-        queue_pressure(prospect.wait_ms[rows], prospect.ask.profile.wait_cap_ms),
-        prefix_match(len(rows)),
-        prospect.affinity[rows],
-        view.kv_headroom[rows],
-        view.thermal_safety[rows],
-        view.latency_health[rows],
-    )
-    return dict(zip(_SCORER_NAMES, columns, strict=True))
-
-
-def _contenders(prospect: Prospect, tier: Codes) -> Bools:
+def _contenders(prospect: Prospect, candidates: Bools) -> Bools:
     """The candidates that the picker may take: probes first, then the rings."""
-    left = tier > 0
-    if _probes(prospect.ask) and _some(left & prospect.view.unheard):
-        return left & prospect.view.unheard
+    if _probes(prospect.ask) and _some(candidates & prospect.view.unheard):
+        return candidates & prospect.view.unheard
     if not prospect.ask.profile.quarantine:
-        return left
-    home = left & (prospect.held >= Held.LOADING)
-    if not _load_is_worth_it(prospect, home, left & ~home):
+        return candidates
+    home = candidates & (prospect.held >= Held.LOADING)
+    if not _load_is_worth_it(prospect, home, candidates & ~home):
         return home
-    first = left & (tier == 1)
-    return left if _load_is_worth_it(prospect, first, left & ~first) else first
+    first = candidates & (prospect.affinity > SAFE_EVICTION)
+    return candidates if _load_is_worth_it(prospect, first, candidates & ~first) else first
 
 
 def _load_is_worth_it(prospect: Prospect, near: Bools, far: Bools) -> bool:
@@ -201,7 +177,7 @@ def _load_is_worth_it(prospect: Prospect, near: Bools, far: Bools) -> bool:
     if not _some(near):
         return True
     load_ms = prospect.load_ms[far].min()
-    is_dear = prospect.delay_ms[near].min() > load_ms
+    is_dear = prospect.view.delay_ms[near].min() > load_ms
     return bool(is_dear and prospect.ask.waited_ms >= load_ms)
 
 
@@ -210,10 +186,9 @@ def _some(mask: Bools) -> bool:
     return bool(np.count_nonzero(mask))
 
 
-def _cost_us(terms_ms: Floats, ask: Ask) -> Ints:
-    cost_ms = np.zeros(terms_ms.shape[1])
-    for weight, term_ms in zip(ask.weights, terms_ms, strict=True):
-        cost_ms = cost_ms + weight * term_ms
+def _cost_us(terms_ms: Floats, weights: Floats) -> Ints:
+    """The weighted sum of each column, added term by term in their order."""
+    cost_ms: Floats = np.add.reduce(weights * terms_ms, axis=0)
     return np.rint(cost_ms * 1000.0).astype(np.int64)
 
 
@@ -224,7 +199,3 @@ def _spread_out(holders: Holders, rows: int, now_ms: float) -> tuple[Codes, Floa
     remaining_ms = np.zeros(rows)
     remaining_ms[holders.rows] = np.maximum(holders.remaining_ms, holders.ready_at_ms - now_ms)
     return held, remaining_ms
-
-
-def _none(view: FleetView) -> Floats:
-    return np.zeros(len(view.identity))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from axiom_common.model.adapter import AdapterState, Residency
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.policy.scorers.adapter_affinity import Held, Slot
-from axiom_common.state.bookings import AdapterBooks
+from axiom_common.state.bookings import NO_LOAD_MS, AdapterBooks, EngineBooks
 
-HELD_BY_STATE = {
+_HELD = {
     AdapterState.RESIDENT: Held.RESIDENT,
     AdapterState.FETCHING: Held.LOADING,
     AdapterState.LOADING: Held.LOADING,
@@ -49,11 +49,10 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """What a load of one more adapter would get (a `Slot`); which adapters in flight have no slot
-    by the report, so that their loads are to come; and which tenants those loads evict."""
+    """What a load of one more adapter would get (a `Slot`), and which tenants are to be evicted
+    by the loads that are booked already."""
 
     slot: int
-    claims: tuple[EngineAdapter, ...] = ()
     evicted: frozenset[EngineAdapter] = frozenset()
 
 
@@ -73,15 +72,27 @@ def occupancy(
         r for r in tenants if r.state in _VICTIMS and not r.in_flight and r.adapter not in in_flight
     ]
     has_slot = {r.adapter for r in tenants}
-    claims = tuple(a for a in in_flight if a != BASE and a not in has_slot)
-    free = max(0, hbm_slots - len(tenants)) - len(claims)
+    claims = sum(adapter != BASE and adapter not in has_slot for adapter in in_flight)
+    free = max(0, hbm_slots - len(tenants)) - claims
     if free > 0:
-        return Occupancy(Slot.FREE, claims)
+        return Occupancy(Slot.FREE)
     pushed_out = idle[:-free] if free else []
     return Occupancy(
         Slot.IDLE_VICTIM if len(idle) > len(pushed_out) else Slot.BUSY,
-        claims,
         evicted=frozenset(r.adapter for r in pushed_out if r.state is AdapterState.RESIDENT),
+    )
+
+
+def loads_done_at_ms(booked: EngineBooks, residents: Mapping[EngineAdapter, Residency]) -> float:
+    """When the last load ends that is booked and not yet reported; NO_LOAD_MS without one."""
+    return max(
+        (
+            books.ready_at_ms
+            for adapter, books in booked.adapters.items()
+            if books.ready_at_ms != NO_LOAD_MS
+            and _held_by_report(residents.get(adapter)) < Held.LOADING
+        ),
+        default=NO_LOAD_MS,
     )
 
 
@@ -97,7 +108,7 @@ def holding(
     """
     if evicted:
         return Holding(Held.HOST)
-    held = HELD_BY_STATE.get(reported.state, Held.NOT) if reported is not None else Held.NOT
+    held = _held_by_report(reported)
     if held == Held.RESIDENT:
         return Holding(held)
     if reported is not None and held == Held.LOADING:
@@ -107,3 +118,7 @@ def holding(
     if at_peers:
         return Holding(Held.LOADING)
     return Holding(held) if held == Held.HOST else None
+
+
+def _held_by_report(reported: Residency | None) -> int:
+    return _HELD.get(reported.state, Held.NOT) if reported is not None else Held.NOT

@@ -25,10 +25,13 @@ from axiom_common.policy.filters.thermal_critical import thermal_critical
 from axiom_common.policy.pickers.cost import least_cost
 from axiom_common.policy.pickers.least_loaded import least_loaded
 from axiom_common.policy.pickers.round_robin import round_robin
-from axiom_common.policy.view import Bools, Prospect, Rows
+from axiom_common.policy.scorers.prefix_match import prefix_match
+from axiom_common.policy.scorers.queue_pressure import queue_pressure
+from axiom_common.policy.view import Bools, Floats, Prospect, Rows
 
 EngineFilter = Callable[[Facts], bool]
 ProspectFilter = Callable[[Prospect], Bools]
+Scorer = Callable[[Prospect], Floats]
 Picker = Callable[[Prospect, Rows], Rows]
 
 ENGINE_FILTERS: dict[Reason, EngineFilter] = {
@@ -61,15 +64,19 @@ LOAD_FILTERS: dict[Reason, ProspectFilter] = {
 }
 """On how the engine copes with the present load and with this request."""
 
-SCORERS: dict[Term, str] = {
-    Term.WAIT: "queue-pressure",
-    Term.PREFILL: "prefix-match",
-    Term.ADAPTER_LOAD: "adapter-affinity",
-    Term.KV: "kv-headroom",
-    Term.THERMAL: "thermal-safety",
-    Term.LATENCY: "latency-health",
+SCORERS: dict[Term, tuple[str, Scorer]] = {
+    Term.WAIT: (
+        "queue-pressure",
+        lambda p: queue_pressure(p.view.wait_ms, p.ask.profile.wait_cap_ms),
+    ),
+    Term.PREFILL: ("prefix-match", lambda p: prefix_match(len(p.affinity))),
+    Term.ADAPTER_LOAD: ("adapter-affinity", lambda p: p.affinity),
+    Term.KV: ("kv-headroom", lambda p: p.view.kv_headroom),
+    Term.THERMAL: ("thermal-safety", lambda p: p.view.thermal_safety),
+    Term.LATENCY: ("latency-health", lambda p: p.view.latency_health),
 }
-"""The scorer that shows what each cost term is about; one weight serves both."""
+"""What each cost term is about, as a score that people see; one weight serves both. The last three
+are columns: their rules ran when the engine's state changed (policy.rules)."""
 
 PICKERS: dict[str, Picker] = {
     "cost": least_cost,

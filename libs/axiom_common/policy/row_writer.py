@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from axiom_common.policy.columns import EngineRow
+from axiom_common.policy.columns import EngineRow, WaitColumn
 from axiom_common.policy.rendezvous import stable_hash
+from axiom_common.policy.scorers.queue_pressure import predicted_wait_ms
 from axiom_common.policy.view import REASON_CODE, ROLE_CODE, VACANT, FleetView
 
 
@@ -16,11 +17,6 @@ def write_rules(view: FleetView, at: int, row: EngineRow) -> None:
     view.stale[at] = row.stale
     view.unheard[at] = row.unheard
     view.max_lora_rank[at] = row.max_lora_rank
-    view.seats[at] = row.wait.seats
-    view.wait_base_ms[at] = row.wait.base_ms
-    view.wait_per_request_ms[at] = row.wait.per_request_ms
-    view.wait_per_token_ms[at] = row.wait.per_token_ms
-    view.slowdown_per_request_ms[at] = row.wait.slowdown_per_request_ms
     view.prefill_ms_per_token[at] = row.prefill_ms_per_token
     view.load_queue_ms[at] = row.load_queue_ms
     view.h2d_fixed_ms[at] = row.link.h2d_fixed_ms
@@ -38,15 +34,22 @@ def write_rules(view: FleetView, at: int, row: EngineRow) -> None:
 def write_in_flight(
     view: FleetView,
     at: int,
+    wait: WaitColumn,
     *,
     in_flight: int,
     queued_tokens: int,
     loads_done_at_ms: float,
     slot: int,
 ) -> None:
-    """Write what is booked; `slot` is what a load would get."""
+    """Write what is in flight, and what follows from it; `slot` is what a load would get.
+
+    The rules' part of the row stands there already.
+    """
+    wait_ms = predicted_wait_ms(wait, in_flight=in_flight, queued_tokens=queued_tokens)
     view.in_flight[at] = in_flight
-    view.queued_tokens[at] = queued_tokens
+    view.wait_ms[at] = wait_ms
+    view.crowd_ms[at] = wait.slowdown_per_request_ms * in_flight
+    view.delay_ms[at] = wait_ms + view.kv_ms[at] + view.thermal_ms[at] + view.latency_ms[at]
     view.loads_done_at_ms[at] = loads_done_at_ms
     view.slot[at] = slot
 

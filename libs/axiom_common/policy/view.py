@@ -30,6 +30,8 @@ VACANT = 0
 REASONS = tuple(Reason)
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS, start=1)}
 """Refusals as small numbers; 0 is no refusal."""
+VACANT_CODE = len(REASONS) + 1
+"""Stands where a refusal could stand, on vacant rows."""
 
 ROLE_CODE = {role: code for code, role in enumerate(Role)}
 
@@ -39,8 +41,12 @@ class FleetView:
     """One entry a row; a row is an engine or vacant. Names hash to 64 bits (`stable_hash`).
 
     Times in ms, link rates in bytes a ms. `refusal` is a reason's code, `role` a role's, `slot` a
-    `Slot`. `in_flight`, `queued_tokens`, `loads_done_at_ms` and `slot` count what is booked;
-    everything else stands as the rules wrote it.
+    `Slot`. `in_flight`, `wait_ms`, `crowd_ms`, `delay_ms`, `loads_done_at_ms` and `slot` count what
+    is in flight; everything else stands as the rules wrote it.
+
+    `wait_ms` passes before the prefill starts. `crowd_ms` is what those in flight add to the rest
+    of a request: they share the engine's steps. `delay_ms` is what a request loses there besides
+    its own work and load: the wait, and what KV pressure, throttling and ill health cost.
     """
 
     identity: Hashes
@@ -52,12 +58,8 @@ class FleetView:
     max_lora_rank: Ints
     slot: Codes
     in_flight: Ints
-    queued_tokens: Ints
-    seats: Ints
-    wait_base_ms: Floats
-    wait_per_request_ms: Floats
-    wait_per_token_ms: Floats
-    slowdown_per_request_ms: Floats
+    wait_ms: Floats
+    crowd_ms: Floats
     prefill_ms_per_token: Floats
     load_queue_ms: Floats
     loads_done_at_ms: Floats
@@ -68,6 +70,7 @@ class FleetView:
     kv_ms: Floats
     thermal_ms: Floats
     latency_ms: Floats
+    delay_ms: Floats
     kv_headroom: Floats
     thermal_safety: Floats
     latency_health: Floats
@@ -109,10 +112,10 @@ class Holders:
 class Ask:
     """One request in the kernel's terms. `holders` is None for the base model: it needs no slot.
 
-    `failed` are rows where the adapter's load failed, `closed` rows where nobody could load it,
-    `excluded` rows that failed this very request. `weights` are the profile's, in the order of
-    `Term`. `waited_ms` is what waiting at this adapter's engines has cost since its last load.
-    `turn` is the identity that round robin took last.
+    `failed` is True on rows where the adapter's load failed, `closed` where nobody could load it,
+    `excluded` where this very request failed. `weights` are the profile's, one row a `Term`.
+    `waited_ms` is what waiting at this adapter's engines has cost since its last load. `turn` is
+    the identity that round robin took last.
     """
 
     base_model: int
@@ -124,11 +127,11 @@ class Ask:
     request_hash: int
     now_ms: float
     profile: Profile
-    weights: tuple[float, ...]
+    weights: Floats
     holders: Holders | None
-    failed: Rows
-    closed: Rows
-    excluded: Rows
+    failed: Bools
+    closed: Bools
+    excluded: Bools
     waited_ms: float
     turn: int
 
@@ -137,9 +140,7 @@ class Ask:
 class Prospect:
     """What is predicted for the ask on every row; filters and pickers judge this.
 
-    `delay_ms` is what a request loses there besides its own work and load: the wait, and what KV
-    pressure, throttling and ill health cost. `load_ms` is the time until the adapter could run;
-    `terms_ms` has one row a `Term`, in its
+    `load_ms` is the time until the adapter could run. `terms_ms` has one row a `Term`, in its
     order; `cost_us` is their weighted sum, rounded.
     """
 
@@ -147,8 +148,6 @@ class Prospect:
     ask: Ask
     held: Codes
     affinity: Floats
-    wait_ms: Floats
-    delay_ms: Floats
     load_ms: Floats
     terms_ms: Floats
     cost_us: Ints

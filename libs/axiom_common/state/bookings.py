@@ -11,7 +11,7 @@ booking, and an engine that is lost from sight may still stream: only the reques
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from axiom_common.model.ids import EngineAdapter, EngineId
@@ -35,11 +35,6 @@ class EngineBooks:
     requests: int = 0
     tokens: int = 0
     adapters: dict[EngineAdapter, AdapterBooks] = field(default_factory=dict)
-
-    def loads_done_at_ms(self, among: Iterable[EngineAdapter]) -> float:
-        """When the last booked load of these adapters ends; NO_LOAD_MS without one."""
-        booked = (self.adapters[adapter] for adapter in among if adapter in self.adapters)
-        return max((entry.ready_at_ms for entry in booked), default=NO_LOAD_MS)
 
 
 @dataclass(slots=True)

@@ -6,8 +6,6 @@ by itself when a request comes.
 
 from __future__ import annotations
 
-import numpy as np
-
 from axiom_common.policy.evidence import Facts
 from axiom_common.policy.scorers.adapter_affinity import Held
 from axiom_common.policy.view import Bools, Prospect
@@ -23,6 +21,4 @@ def loads_allowed(facts: Facts) -> bool:
 
 def agent_silent(prospect: Prospect) -> Bools:
     """True where a load is needed and not allowed."""
-    mask = np.zeros(len(prospect.view.identity), np.bool_)
-    mask[prospect.ask.closed] = True
-    return mask & (prospect.held < Held.RESIDENT)
+    return prospect.ask.closed & (prospect.held < Held.RESIDENT)

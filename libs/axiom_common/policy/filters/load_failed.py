@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from axiom_common.policy.view import Bools, Prospect
 
 
 def load_failed(prospect: Prospect) -> Bools:
     """True where the adapter's load failed; other adapters are not affected."""
-    mask = np.zeros(len(prospect.view.identity), np.bool_)
-    mask[prospect.ask.failed] = True
-    return mask
+    return prospect.ask.failed

@@ -10,4 +10,4 @@ from axiom_common.policy.view import Bools, Prospect
 
 def saturated(prospect: Prospect) -> Bools:
     """True where the predicted wait reaches the cap."""
-    return prospect.wait_ms >= prospect.ask.profile.wait_cap_ms
+    return prospect.view.wait_ms >= prospect.ask.profile.wait_cap_ms

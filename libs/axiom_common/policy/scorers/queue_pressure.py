@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from axiom_common.policy.view import FleetView, Floats
+from axiom_common.policy.columns import WaitColumn
+from axiom_common.policy.view import Floats
 
 
-def predicted_wait_ms(view: FleetView) -> Floats:
-    """From arrival to the start of the prefill, everything booked counted. See `WaitColumn`."""
-    queued = np.maximum(view.in_flight - view.seats + 1, 0)
-    queue_ms: Floats = view.wait_per_request_ms * queued
-    prefill_ms: Floats = view.wait_per_token_ms * view.queued_tokens
-    return view.wait_base_ms + queue_ms + prefill_ms
+def predicted_wait_ms(wait: WaitColumn, *, in_flight: int, queued_tokens: int) -> float:
+    """From arrival to the start of the prefill, behind so many requests and prompt tokens."""
+    queued = max(in_flight - wait.seats + 1, 0)
+    return wait.base_ms + wait.per_request_ms * queued + wait.per_token_ms * queued_tokens
 
 
 def queue_pressure(wait_ms: Floats, wait_cap_ms: float) -> Floats:
