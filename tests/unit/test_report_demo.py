@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
+from axiom_cli.demo.command import demo_table
 from axiom_cli.demo.figures import (
     EngineCounters,
     EngineKill,
@@ -174,3 +177,13 @@ def test_a_row_has_a_cell_for_each_column() -> None:
     row = table_row(run("axiom"))
     assert len(row) == len(TABLE_HEAD)
     assert row[0] == "axiom"
+
+
+def test_the_terminal_table_fits_eighty_columns_with_nothing_cut() -> None:
+    told = io.StringIO()
+    runs = [run("round-robin"), run("least-loaded"), run("axiom")]
+    Console(file=told, width=80).print(demo_table(runs))
+    words = set(told.getvalue().split())
+    assert "…" not in told.getvalue()
+    assert {word for head in TABLE_HEAD for word in head.split()} <= words
+    assert {"round-robin", "least-loaded", "axiom"} <= words
