@@ -65,7 +65,7 @@ _STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);
 font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:60rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}
+main{max-width:68rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 .5rem}
 h2{font-size:1.2rem;margin:2.6rem 0 .2rem}
 p{margin:.2rem 0 .9rem;max-width:46rem}
