@@ -33,8 +33,6 @@ from axiom_common.model.engine import (
     Role,
 )
 from axiom_common.model.ids import (
-    NAME_MAX,
-    NAME_PATTERN,
     EngineAdapter,
     EngineId,
     GatewayId,
@@ -47,7 +45,8 @@ from axiom_common.model.tenant import PRIORITY_BANDS, Tenant
 from axiom_common.wire import bounds, desired, keys, schemas
 
 TOKENS = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True)
-NAMES = st.from_regex(NAME_PATTERN, fullmatch=True).filter(lambda name: len(name) <= NAME_MAX)
+NAME_PARTS = st.text("aZ09_:-", min_size=1, max_size=6) | st.just("a.b")
+NAMES = st.lists(NAME_PARTS, min_size=1, max_size=3).map(lambda parts: "n" + "/".join(parts))
 MS = st.floats(0, 1e9)
 COUNT = st.integers(0, 1 << 62)
 NODE = NodeId("n1")
