@@ -18,7 +18,7 @@ from axiom_common.policy.profile import BUILT_IN
 from axiom_common.policy.registry import (
     ADAPTER_FILTERS,
     ENGINE_FILTERS,
-    LOAD_FILTERS,
+    LAST_FILTERS,
     PICKERS,
     REQUEST_FILTERS,
     SCORERS,
@@ -38,7 +38,7 @@ def files(folder: str) -> set[str]:
 
 def test_the_registry_is_complete() -> None:
     filters = (*ENGINE_FILTERS.items(), *REQUEST_FILTERS.items())
-    filters += (*ADAPTER_FILTERS.items(), *LOAD_FILTERS.items())
+    filters += (*ADAPTER_FILTERS.items(), *LAST_FILTERS.items())
     modules = {f.__module__.rpartition(".")[2] for _, f in filters}
     assert modules | {"staleness"} == files("filters")
     assert {name.replace("-", "_") for name, _ in SCORERS.values()} == files("scorers")

@@ -1,42 +1,28 @@
 """The fleet: every engine that a gateway knows, its own requests on them, and its decisions.
 
-The shell over the kernel. Rows and bookings become columns when they change; a query becomes an
-`Ask`, and the kernel's `Choice` a `Decision`. One writer: an event loop, or a simulator.
+The shell over the kernel: a query becomes an `Ask`, the kernel's `Choice` a `Decision`, and the
+winner's load a booking, which the next question sees. One writer: an event loop, or a simulator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
-from axiom_common.model.adapter import Residency
 from axiom_common.model.decision import Candidate, Decision, LoadKind, Query, Refused, Term
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.policy import kernel
 from axiom_common.policy.columns import EngineRow, Profile
-from axiom_common.policy.holder_index import HolderIndex
+from axiom_common.policy.fleet_rows import FleetRows
 from axiom_common.policy.load_times import assumed_size_bytes
-from axiom_common.policy.occupancy import holding, loads_done_at_ms, occupancy
 from axiom_common.policy.registry import SCORERS
 from axiom_common.policy.rendezvous import stable_hash
-from axiom_common.policy.row_writer import vacate, write_in_flight, write_rules
 from axiom_common.policy.scorers.adapter_affinity import SAFE_EVICTION, Held
-from axiom_common.policy.view import (
-    REASONS,
-    ROLE_CODE,
-    Ask,
-    Bools,
-    Rows,
-    first_rows,
-    resized,
-    vacant_view,
-)
+from axiom_common.policy.view import REASONS, ROLE_CODE, Ask, Rows
 from axiom_common.state.bookings import Bookings
 from axiom_common.state.spread import Spread
 
-ROWS_MIN = 16
 SHOWN_MAX = 3
 """The winner and two runners-up."""
 
@@ -50,17 +36,6 @@ _LOAD_KIND = {
 }
 
 
-@dataclass(slots=True)
-class _Member:
-    """An engine with a row: where it stands, what the rules wrote, what it holds by name, and
-    which of that booked loads are about to evict."""
-
-    at: int
-    row: EngineRow
-    residents: dict[EngineAdapter, Residency]
-    evicted: frozenset[EngineAdapter] = frozenset()
-
-
 class Fleet:
     """All engines, as columns; `choose` asks, `decide` asks and books."""
 
@@ -69,73 +44,26 @@ class Fleet:
         self._weights = {
             p.name: np.array([[p.weights[term]] for term in Term]) for p in profiles.values()
         }
-        self._members: dict[EngineId, _Member] = {}
-        self._engine_at: list[EngineId] = []
-        self._vacant: list[int] = []
-        self._columns = vacant_view(ROWS_MIN)
-        self._view = first_rows(self._columns, 0)
-        self._nowhere = np.zeros(0, np.bool_)
-        self._holders = HolderIndex()
-        self._failed: dict[EngineAdapter, set[int]] = {}
-        self._closed: dict[EngineId, _Member] = {}
         self._bookings = Bookings()
-        self._peers: dict[EngineId, dict[EngineAdapter, int]] = {}
+        self._rows = FleetRows(self._bookings)
         self._spread = Spread()
         self._turns: dict[tuple[str, int], int] = {}
 
     def set_row(self, row: EngineRow) -> None:
         """Add an engine or replace what the rules said of it. Its bookings stay."""
-        residents = {resident.adapter: resident for resident in row.residents}
-        member = self._members.get(row.engine)
-        if member is None:
-            member = _Member(self._take_row(row.engine), row, residents)
-            self._members[row.engine] = member
-            changed = [*residents, *self._bookings.on(row.engine).adapters]
-        else:
-            changed = _held_otherwise(member.residents, residents)
-            self._unmark_failures(member)
-            member.row, member.residents = row, residents
-        write_rules(self._columns, member.at, row)
-        self._write_in_flight(member)
-        for adapter in changed:
-            self._index(member, adapter)
-        for name in row.failures:
-            self._failed.setdefault(name, set()).add(member.at)
-        if row.loads_allowed:
-            self._closed.pop(row.engine, None)
-        else:
-            self._closed[row.engine] = member
+        self._rows.set(row)
 
     def remove(self, engine: EngineId) -> None:
-        """The engine takes no more requests: its row is free. What peers have there is forgotten,
-        but own bookings last until their requests end, and count again if the engine comes back.
-        """
-        member = self._members.pop(engine, None)
-        if member is None:
-            return
-        booked = self._bookings.on(engine).adapters
-        for adapter in {**member.residents, **booked, **self._peers.pop(engine, {})}:
-            self._holders.set(adapter, member.at, None)
-        self._unmark_failures(member)
-        self._closed.pop(engine, None)
-        vacate(self._columns, member.at)
-        self._vacant.append(member.at)
+        """The engine takes no more requests. What peers have there is forgotten, but own bookings
+        last until their requests end, and count again if the engine comes back."""
+        self._rows.remove(engine)
 
     def set_peer_load(self, engine: EngineId, counts: Mapping[EngineAdapter, int]) -> None:
         """Replace what others have in flight on an engine: peers' vectors and foreign load.
 
         Counts of 0 or less are dropped. An engine that has no row is ignored.
         """
-        member = self._members.get(engine)
-        if member is None:
-            return
-        before = self._peers.pop(engine, {})
-        now = {adapter: count for adapter, count in counts.items() if count > 0}
-        if now:
-            self._peers[engine] = now
-        self._write_in_flight(member)
-        for adapter in before.keys() ^ now.keys():
-            self._index(member, adapter)
+        self._rows.set_peers(engine, counts)
 
     def choose(self, query: Query, profile: str, now_ms: float) -> Decision:
         """Decide without booking. Pure: the same state and arguments give the same decision."""
@@ -154,13 +82,13 @@ class Fleet:
         """The request streams: its uncached tokens and its load leave the books."""
         changed = self._bookings.first_token(booking)
         if changed is not None:
-            self._books_changed(*changed)
+            self._rows.booked(*changed)
 
     def release(self, booking: int) -> None:
         """The request ended, however. Releasing twice does nothing."""
         changed = self._bookings.release(booking)
         if changed is not None:
-            self._books_changed(*changed)
+            self._rows.booked(*changed)
 
     def in_flight(self) -> Mapping[tuple[EngineId, EngineAdapter], int]:
         """This gateway's own vector: requests by engine and adapter, without zeros."""
@@ -176,16 +104,13 @@ class Fleet:
         candidates = np.flatnonzero(choice.refusals == 0)
         seen = {shown.engine: shown for shown in self._candidates(choice, candidates)}
         return tuple(
-            seen.get(engine)
-            or Refused(engine=engine, reason=REASONS[choice.refusals[member.at] - 1])
-            for engine, member in sorted(self._members.items())
+            seen.get(engine) or Refused(engine=engine, reason=REASONS[choice.refusals[at] - 1])
+            for engine, at in self._rows.engines()
         )
 
     def _choose(self, query: Query, profile: str, now_ms: float) -> kernel.Choice:
         adapter = query.adapter
         base_model = stable_hash(query.base_model)
-        closed = [m.at for m in self._closed.values() if adapter not in m.row.registered]
-        excluded = [self._members[e].at for e in query.excluded if e in self._members]
         ask = Ask(
             base_model=base_model,
             role=ROLE_CODE[query.role],
@@ -196,33 +121,33 @@ class Fleet:
             request_hash=query.request_hash,
             now_ms=now_ms,
             profile=self._profiles[profile],
-            holders=None if adapter == BASE else self._holders.holders(adapter),
-            failed=self._mask(self._failed.get(adapter, ())),
-            closed=self._mask(closed),
-            excluded=self._mask(excluded),
+            holders=None if adapter == BASE else self._rows.holders(adapter),
+            failed=self._rows.failed(adapter),
+            closed=self._rows.closed(adapter),
+            excluded=self._rows.of(query.excluded),
             weights=self._weights[profile],
             waited_ms=self._spread.waited_ms(adapter, now_ms),
             turn=self._turns.get((profile, base_model), 0),
         )
-        return kernel.choose(self._view, ask)
+        return kernel.choose(self._rows.view, ask)
 
     def _book(self, choice: kernel.Choice, adapter: EngineAdapter) -> int:
         """Book the winner of a choice; returns the booking's id."""
         prospect, ask, at = choice.prospect, choice.prospect.ask, int(choice.ranked[0])
-        engine = self._engine_at[at]
+        engine = self._rows.engine(at)
         loads = prospect.held[at] < Held.LOADING
         if loads:
             self._spread.clear(adapter)
         elif adapter != BASE:
             self._spread.pay(adapter, float(prospect.view.delay_ms[at]), ask.now_ms)
-        self._turns[ask.profile.name, ask.base_model] = int(self._columns.identity[at])
+        self._turns[ask.profile.name, ask.base_model] = int(prospect.view.identity[at])
         booking = self._bookings.book(
             engine,
             adapter,
             tokens=ask.prompt_tokens,
             ready_at_ms=ask.now_ms + float(prospect.load_ms[at]) if loads else None,
         )
-        self._books_changed(engine, adapter)
+        self._rows.booked(engine, adapter)
         return booking
 
     def _decision(
@@ -235,7 +160,7 @@ class Fleet:
         profile = choice.prospect.ask.profile.name
         if not shown:
             return Decision(profile=profile, winner=None, refusals=refusals)
-        at = choice.ranked[0]
+        at, view = choice.ranked[0], choice.prospect.view
         return Decision(
             profile=profile,
             winner=shown[0],
@@ -243,7 +168,7 @@ class Fleet:
             load=_LOAD_KIND[int(choice.prospect.held[at])],
             refusals=refusals,
             booking=booking,
-            stale=bool(self._view.stale[at] or self._view.unheard[at]),
+            stale=bool(view.stale[at] or view.unheard[at]),
         )
 
     def _candidates(self, choice: kernel.Choice, rows: Rows) -> list[Candidate]:
@@ -254,7 +179,7 @@ class Fleet:
         terms_ms = prospect.terms_ms[:, rows].T.tolist()
         return [
             Candidate(
-                engine=self._engine_at[at],
+                engine=self._rows.engine(at),
                 tier=1 if scores[AFFINITY][i] > SAFE_EVICTION else 2,
                 cost_ms=costs_us[i] / 1000.0,
                 composite=1.0 - costs_us[i] / worst_us,
@@ -263,86 +188,3 @@ class Fleet:
             )
             for i, at in enumerate(rows.tolist())
         ]
-
-    def _books_changed(self, engine: EngineId, adapter: EngineAdapter) -> None:
-        member = self._members.get(engine)
-        if member is not None:
-            self._write_in_flight(member)
-            self._index(member, adapter)
-
-    def _write_in_flight(self, member: _Member) -> None:
-        engine = member.row.engine
-        books = self._bookings.on(engine)
-        peers = self._peers.get(engine, {})
-        slots = occupancy(
-            member.row.hbm_slots, member.residents, {**peers, **books.adapters}.keys()
-        )
-        if slots.evicted != member.evicted:
-            changed = slots.evicted ^ member.evicted
-            member.evicted = slots.evicted
-            for adapter in changed:
-                self._index(member, adapter)
-        write_in_flight(
-            self._columns,
-            member.at,
-            member.row.wait,
-            in_flight=books.requests + sum(peers.values()),
-            queued_tokens=books.tokens,
-            loads_done_at_ms=loads_done_at_ms(books, member.residents),
-            slot=slots.slot,
-        )
-
-    def _index(self, member: _Member, adapter: EngineAdapter) -> None:
-        """Write how the engine holds the adapter, or that it does not."""
-        if adapter == BASE:
-            return
-        engine = member.row.engine
-        held = holding(
-            member.residents.get(adapter),
-            self._bookings.on(engine).adapters.get(adapter),
-            at_peers=adapter in self._peers.get(engine, {}),
-            evicted=adapter in member.evicted,
-        )
-        self._holders.set(adapter, member.at, held)
-
-    def _take_row(self, engine: EngineId) -> int:
-        if self._vacant:
-            at = self._vacant.pop()
-            self._engine_at[at] = engine
-            return at
-        at = len(self._engine_at)
-        self._engine_at.append(engine)
-        if at == len(self._columns.identity):
-            self._columns = resized(self._columns, 2 * at)
-        self._view = first_rows(self._columns, at + 1)
-        self._nowhere = np.zeros(at + 1, np.bool_)
-        return at
-
-    def _mask(self, rows: Collection[int]) -> Bools:
-        """True on these rows."""
-        if not rows:
-            return self._nowhere
-        mask = self._nowhere.copy()
-        mask[list(rows)] = True
-        return mask
-
-    def _unmark_failures(self, member: _Member) -> None:
-        for name in member.row.failures:
-            rows = self._failed[name]
-            rows.discard(member.at)
-            if not rows:
-                del self._failed[name]
-
-
-def _held_otherwise(
-    before: dict[EngineAdapter, Residency], now: dict[EngineAdapter, Residency]
-) -> list[EngineAdapter]:
-    """Adapters that came, went, or are held in another way than before. Their age is no matter."""
-    return [
-        adapter
-        for adapter in before | now
-        if (one := before.get(adapter)) is None
-        or (other := now.get(adapter)) is None
-        or one.state is not other.state
-        or one.remaining_ms != other.remaining_ms
-    ]

@@ -22,7 +22,7 @@ from axiom_common.model.reason import Reason
 from axiom_common.policy import load_times
 from axiom_common.policy.registry import (
     ADAPTER_FILTERS,
-    LOAD_FILTERS,
+    LAST_FILTERS,
     PICKERS,
     REQUEST_FILTERS,
     ProspectFilter,
@@ -56,7 +56,7 @@ def _last_first(filters: dict[Reason, ProspectFilter]) -> list[tuple[int, Prospe
     return [(REASON_CODE[reason], refuses) for reason, refuses in reversed(filters.items())]
 
 
-_REQUEST, _ADAPTER, _LOAD = map(_last_first, (REQUEST_FILTERS, ADAPTER_FILTERS, LOAD_FILTERS))
+_REQUEST, _ADAPTER, _LAST = map(_last_first, (REQUEST_FILTERS, ADAPTER_FILTERS, LAST_FILTERS))
 _QUARANTINED = REASON_CODE[Reason.QUARANTINED]
 _STALE = REASON_CODE[Reason.STALE_TELEMETRY]
 
@@ -77,7 +77,7 @@ def choose(view: FleetView, ask: Ask) -> Choice:
     """Decide on a frozen view. Pure."""
     prospect = predict(view, ask)
     refusals = refuse(prospect)
-    rows = np.flatnonzero(_contenders(prospect, refusals == 0))
+    (rows,) = _contenders(prospect, refusals == 0).nonzero()
     ranked = PICKERS[ask.profile.picker](prospect, rows) if len(rows) > 1 else rows
     return Choice(prospect=prospect, refusals=refusals, ranked=ranked)
 
@@ -128,7 +128,7 @@ def refuse(prospect: Prospect) -> Codes:
     view, ask = prospect.view, prospect.ask
     refusals = np.zeros(len(view.identity), np.int8)
     # Last filter first: the earlier one overwrites, so it names the reason.
-    for code, refuses in _LOAD:
+    for code, refuses in _LAST:
         np.putmask(refusals, refuses(prospect), code)
     if ask.holders is not None:
         for code, refuses in _ADAPTER:

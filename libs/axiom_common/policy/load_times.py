@@ -43,6 +43,8 @@ def queue_ms(view: FleetView, now_ms: float) -> Floats:
 
 def load_ms(held: Codes, *, remaining_ms: Floats, h2d_ms: Floats, cold_ms: Floats) -> Floats:
     """Until the adapter can run, by how the engine holds it (`Held`)."""
-    wait = np.where(held == Held.HOST, h2d_ms, cold_ms)
-    wait = np.where(held == Held.LOADING, remaining_ms, wait)
-    return np.where(held == Held.RESIDENT, 0.0, wait)
+    wait = cold_ms.copy()
+    np.putmask(wait, held == Held.HOST, h2d_ms)
+    np.putmask(wait, held == Held.LOADING, remaining_ms)
+    np.putmask(wait, held == Held.RESIDENT, 0.0)
+    return wait

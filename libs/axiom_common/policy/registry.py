@@ -58,11 +58,11 @@ ADAPTER_FILTERS: dict[Reason, ProspectFilter] = {
 }
 """For requests with an adapter only."""
 
-LOAD_FILTERS: dict[Reason, ProspectFilter] = {
+LAST_FILTERS: dict[Reason, ProspectFilter] = {
     Reason.ENGINE_FAILED: engine_failed,
     Reason.SATURATED: saturated,
 }
-"""On how the engine copes with the present load and with this request."""
+"""What passes by itself, so that any other reason says more."""
 
 SCORERS: dict[Term, tuple[str, Scorer]] = {
     Term.WAIT: (

@@ -57,8 +57,10 @@ def adapter_affinity(
     """
     host = np.minimum(np.maximum(1.0 - h2d_ms / cold_ms, HOST_MIN), HOST_MAX)
     loading = np.minimum(np.maximum(1.0 - remaining_ms / cold_ms, host), LOADING_MAX)
-    score = np.where(slot == Slot.FREE, COLD_FREE_SLOT, SAFE_EVICTION)
-    score = np.where(held == Held.HOST, host, score)
-    score = np.where(slot == Slot.BUSY, QUARANTINED, score)
-    score = np.where(held == Held.LOADING, loading, score)
-    return np.where(held == Held.RESIDENT, RESIDENT, score)
+    score = np.full(len(held), SAFE_EVICTION)
+    np.putmask(score, slot == Slot.FREE, COLD_FREE_SLOT)
+    np.putmask(score, held == Held.HOST, host)
+    np.putmask(score, slot == Slot.BUSY, QUARANTINED)
+    np.putmask(score, held == Held.LOADING, loading)
+    np.putmask(score, held == Held.RESIDENT, RESIDENT)
+    return score

@@ -1,0 +1,267 @@
+"""The fleet's rows: which engine stands in which, kept true to reports, bookings and peers.
+
+A row has two parts. What the rules said of the engine is written when they ran; what is in flight
+there, and the wait and the slot that follow from it, whenever a request begins or ends. Beside the
+columns stand indexes by adapter: who holds it, where its load failed, where nobody could load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from axiom_common.model.adapter import Residency
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId
+from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.holder_index import HolderIndex
+from axiom_common.policy.occupancy import holding, loads_done_at_ms, occupancy
+from axiom_common.policy.rendezvous import stable_hash
+from axiom_common.policy.scorers.queue_pressure import predicted_wait_ms
+from axiom_common.policy.view import (
+    REASON_CODE,
+    ROLE_CODE,
+    VACANT,
+    Bools,
+    FleetView,
+    Holders,
+    first_rows,
+    resized,
+    vacant_view,
+)
+from axiom_common.state.bookings import Bookings
+
+ROWS_MIN = 16
+
+
+@dataclass(slots=True)
+class _Member:
+    """An engine with a row: where it stands, what the rules wrote, what it holds by name, and
+    which of that booked loads are about to evict."""
+
+    at: int
+    row: EngineRow
+    residents: dict[EngineAdapter, Residency]
+    evicted: frozenset[EngineAdapter] = frozenset()
+
+
+class FleetRows:
+    """The rows of one fleet. `bookings` are read here and written by their owner, who tells."""
+
+    def __init__(self, bookings: Bookings) -> None:
+        self._bookings = bookings
+        self._peers: dict[EngineId, dict[EngineAdapter, int]] = {}
+        self._members: dict[EngineId, _Member] = {}
+        self._engine_at: list[EngineId] = []
+        self._vacant: list[int] = []
+        self._columns = vacant_view(ROWS_MIN)
+        self._nowhere = np.zeros(0, np.bool_)
+        self._holders = HolderIndex()
+        self._failed: dict[EngineAdapter, set[int]] = {}
+        self._closed: dict[EngineId, _Member] = {}
+        self.view = first_rows(self._columns, 0)
+        """The rows in use, on the memory that is written: read before anything changes."""
+
+    def set(self, row: EngineRow) -> None:
+        """Add an engine or replace what the rules said of it."""
+        residents = {resident.adapter: resident for resident in row.residents}
+        member = self._members.get(row.engine)
+        if member is None:
+            member = _Member(self._take_row(row.engine), row, residents)
+            self._members[row.engine] = member
+            changed = [*residents, *self._bookings.on(row.engine).adapters]
+        else:
+            changed = _held_otherwise(member.residents, residents)
+            self._unmark_failures(member)
+            member.row, member.residents = row, residents
+        _write_rules(self._columns, member.at, row)
+        self._count_in_flight(member)
+        for adapter in changed:
+            self._index(member, adapter)
+        for adapter in row.failures:
+            self._failed.setdefault(adapter, set()).add(member.at)
+        if row.loads_allowed:
+            self._closed.pop(row.engine, None)
+        else:
+            self._closed[row.engine] = member
+
+    def remove(self, engine: EngineId) -> None:
+        """Free the engine's row; what peers have there is forgotten."""
+        member = self._members.pop(engine, None)
+        if member is None:
+            return
+        booked = self._bookings.on(engine).adapters
+        for adapter in {**member.residents, **booked, **self._peers.pop(engine, {})}:
+            self._holders.set(adapter, member.at, None)
+        self._unmark_failures(member)
+        self._closed.pop(engine, None)
+        self._columns.base_model[member.at] = VACANT
+        self._vacant.append(member.at)
+
+    def set_peers(self, engine: EngineId, counts: Mapping[EngineAdapter, int]) -> None:
+        """Replace what others have in flight on an engine; one without a row is ignored."""
+        member = self._members.get(engine)
+        if member is None:
+            return
+        before = self._peers.pop(engine, {})
+        now = {adapter: count for adapter, count in counts.items() if count > 0}
+        if now:
+            self._peers[engine] = now
+        self._count_in_flight(member)
+        for adapter in before.keys() ^ now.keys():
+            self._index(member, adapter)
+
+    def booked(self, engine: EngineId, adapter: EngineAdapter) -> None:
+        """The bookings of an adapter on an engine changed."""
+        member = self._members.get(engine)
+        if member is not None:
+            self._count_in_flight(member)
+            self._index(member, adapter)
+
+    def engine(self, at: int) -> EngineId:
+        """The engine in a row that is not vacant."""
+        return self._engine_at[at]
+
+    def engines(self) -> list[tuple[EngineId, int]]:
+        """All engines with their rows, by id."""
+        return [(engine, member.at) for engine, member in sorted(self._members.items())]
+
+    def holders(self, adapter: EngineAdapter) -> Holders:
+        """Who holds an adapter, or is about to."""
+        return self._holders.holders(adapter)
+
+    def failed(self, adapter: EngineAdapter) -> Bools:
+        """Where the adapter's load failed."""
+        return self._mask(self._failed.get(adapter, ()))
+
+    def closed(self, adapter: EngineAdapter) -> Bools:
+        """Where nobody could load the adapter."""
+        closed = self._closed.values()
+        return self._mask([m.at for m in closed if adapter not in m.row.registered])
+
+    def of(self, engines: Iterable[EngineId]) -> Bools:
+        """Where these engines stand; those without a row are ignored."""
+        return self._mask([self._members[e].at for e in engines if e in self._members])
+
+    def _count_in_flight(self, member: _Member) -> None:
+        engine = member.row.engine
+        books = self._bookings.on(engine)
+        peers = self._peers.get(engine, {})
+        in_use = {**peers, **books.adapters}.keys()
+        slots = occupancy(member.row.hbm_slots, member.residents, in_use)
+        if slots.evicted != member.evicted:
+            changed = slots.evicted ^ member.evicted
+            member.evicted = slots.evicted
+            for adapter in changed:
+                self._index(member, adapter)
+        _write_in_flight(
+            self._columns,
+            member.at,
+            member.row.wait,
+            in_flight=books.requests + sum(peers.values()),
+            queued_tokens=books.tokens,
+            loads_done_at_ms=loads_done_at_ms(books, member.residents),
+            slot=slots.slot,
+        )
+
+    def _index(self, member: _Member, adapter: EngineAdapter) -> None:
+        """Write how the engine holds the adapter, or that it does not."""
+        if adapter == BASE:
+            return
+        engine = member.row.engine
+        held = holding(
+            member.residents.get(adapter),
+            self._bookings.on(engine).adapters.get(adapter),
+            at_peers=adapter in self._peers.get(engine, {}),
+            evicted=adapter in member.evicted,
+        )
+        self._holders.set(adapter, member.at, held)
+
+    def _take_row(self, engine: EngineId) -> int:
+        if self._vacant:
+            at = self._vacant.pop()
+            self._engine_at[at] = engine
+            return at
+        at = len(self._engine_at)
+        self._engine_at.append(engine)
+        if at == len(self._columns.identity):
+            self._columns = resized(self._columns, 2 * at)
+        self.view = first_rows(self._columns, at + 1)
+        self._nowhere = np.zeros(at + 1, np.bool_)
+        return at
+
+    def _mask(self, rows: Collection[int]) -> Bools:
+        """True on these rows."""
+        if not rows:
+            return self._nowhere
+        mask = self._nowhere.copy()
+        mask[list(rows)] = True
+        return mask
+
+    def _unmark_failures(self, member: _Member) -> None:
+        for adapter in member.row.failures:
+            rows = self._failed[adapter]
+            rows.discard(member.at)
+            if not rows:
+                del self._failed[adapter]
+
+
+def _held_otherwise(
+    before: dict[EngineAdapter, Residency], now: dict[EngineAdapter, Residency]
+) -> list[EngineAdapter]:
+    """Adapters that came, went, or are held in another way than before. Their age is no matter."""
+    return [
+        adapter
+        for adapter in before | now
+        if (one := before.get(adapter)) is None
+        or (other := now.get(adapter)) is None
+        or one.state is not other.state
+        or one.remaining_ms != other.remaining_ms
+    ]
+
+
+def _write_rules(view: FleetView, at: int, row: EngineRow) -> None:
+    """Write everything that rules decide. A gigabyte per second is 1e6 bytes a ms."""
+    view.identity[at] = stable_hash(row.engine)
+    view.base_model[at] = stable_hash(row.base_model)
+    view.role[at] = ROLE_CODE[row.role]
+    view.refusal[at] = REASON_CODE[row.refusal] if row.refusal is not None else 0
+    view.stale[at] = row.stale
+    view.unheard[at] = row.unheard
+    view.max_lora_rank[at] = row.max_lora_rank
+    view.prefill_ms_per_token[at] = row.prefill_ms_per_token
+    view.load_queue_ms[at] = row.load_queue_ms
+    view.h2d_fixed_ms[at] = row.link.h2d_fixed_ms
+    view.h2d_bytes_per_ms[at] = row.link.h2d_gbps * 1e6
+    view.store_fixed_ms[at] = row.link.store_fixed_ms
+    view.store_bytes_per_ms[at] = row.link.store_gbps * 1e6
+    view.kv_ms[at] = (row.kv_slowdown - 1.0) * row.service_ms
+    view.thermal_ms[at] = (row.thermal_slowdown - 1.0) * row.service_ms
+    view.latency_ms[at] = (row.latency_slowdown - 1.0) * row.service_ms
+    view.kv_headroom[at] = row.kv_headroom
+    view.thermal_safety[at] = row.thermal_safety
+    view.latency_health[at] = row.latency_health
+
+
+def _write_in_flight(
+    view: FleetView,
+    at: int,
+    wait: WaitColumn,
+    *,
+    in_flight: int,
+    queued_tokens: int,
+    loads_done_at_ms: float,
+    slot: int,
+) -> None:
+    """Write what is in flight, and what follows from it; `slot` is what a load would get.
+
+    The rules' part of the row stands there already.
+    """
+    wait_ms = predicted_wait_ms(wait, in_flight=in_flight, queued_tokens=queued_tokens)
+    view.in_flight[at] = in_flight
+    view.wait_ms[at] = wait_ms
+    view.crowd_ms[at] = wait.slowdown_per_request_ms * in_flight
+    view.delay_ms[at] = wait_ms + view.kv_ms[at] + view.thermal_ms[at] + view.latency_ms[at]
+    view.loads_done_at_ms[at] = loads_done_at_ms
+    view.slot[at] = slot
