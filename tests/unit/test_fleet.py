@@ -22,6 +22,7 @@ from axiom_common.model.decision import Candidate, LoadKind, Refused, Term
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.policy.columns import WaitColumn
+from axiom_common.policy.registry import SCORERS
 from axiom_common.policy.rendezvous import rendezvous, stable_hash
 
 A, B, C, D = (adapter(i) for i in range(4))
@@ -310,18 +311,12 @@ def test_a_decision_carries_its_parts() -> None:
     assert decision.booking > 0
     assert decision.refusals == {Reason.BASE_MISMATCH: 1}
     assert [c.engine for c in decision.runners_up] == [engine(1), engine(2)]
-    assert decision.winner.terms_ms == pytest.approx((0.0, 10.0, 0.0, 0.0, 0.0, 0.0))
+    terms_ms = dict(zip(Term, decision.winner.terms_ms, strict=True))
+    assert {term: ms for term, ms in terms_ms.items() if ms} == {Term.PREFILL: pytest.approx(10.0)}
     assert decision.winner.cost_ms == pytest.approx(10.0)
     # the worst of the five costs 10 + 4 x 2000 ms
     assert decision.winner.composite == pytest.approx(1.0 - 10.0 / 8010.0)
-    assert set(decision.winner.scores) == {
-        "queue-pressure",
-        "prefix-match",
-        "adapter-affinity",
-        "kv-headroom",
-        "thermal-safety",
-        "latency-health",
-    }
+    assert list(decision.winner.scores) == [name for name, _ in SCORERS.values()]
 
 
 def test_explain_names_every_engine_once_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Foreign load is the least surplus over the last two beats."""
+"""Foreign load is the least surplus over the last two samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from axiom_common.state.foreign_load import ForeignLoad
 @pytest.mark.parametrize(
     ("beats", "expected"),
     [
-        ([(9, 0)], [0]),  # nothing confirms the first beat
+        ([(9, 0)], [0]),  # nothing confirms the first sample
         ([(9, 0), (9, 0)], [0, 9]),
         ([(5, 5), (6, 5), (5, 5)], [0, 0, 0]),  # one late report is no foreign load
         ([(8, 5), (9, 5), (6, 5), (9, 5)], [0, 3, 1, 1]),

@@ -1,6 +1,8 @@
 """The complete lists: every filter, scorer and picker, under the names that people see.
 
-Where several filters refuse an engine, the first in the list names the reason.
+Where several filters refuse an engine, the first one, from the top of this file, names the reason.
+One filter is soft and stands in no list: filters/staleness.py writes the columns `stale` and
+`unheard`, and the kernel sets such engines aside only while others remain.
 """
 
 from __future__ import annotations
@@ -34,20 +36,20 @@ ProspectFilter = Callable[[Prospect], Bools]
 Scorer = Callable[[Prospect], Floats]
 Picker = Callable[[Prospect, Rows], Rows]
 
+REQUEST_FILTERS: dict[Reason, ProspectFilter] = {
+    Reason.BASE_MISMATCH: base_mismatch,
+    Reason.ROLE_MISMATCH: role_mismatch,
+}
+"""On what every request asks for. First, because an engine of another base model is no candidate
+that happens to be down."""
+
 ENGINE_FILTERS: dict[Reason, EngineFilter] = {
     Reason.NOT_READY: not_ready,
     Reason.DRAINING: draining,
     Reason.BREAKER_OPEN: breaker_open,
     Reason.THERMAL_CRITICAL: thermal_critical,
 }
-"""On the engine alone, run when its state changes."""
-
-REQUEST_FILTERS: dict[Reason, ProspectFilter] = {
-    Reason.BASE_MISMATCH: base_mismatch,
-    Reason.ROLE_MISMATCH: role_mismatch,
-}
-"""On what every request asks for. They go before an engine's own refusal: an engine of another
-base model is no candidate that happens to be down."""
+"""On the engine alone; they run when its state changes, and leave the reason in its row."""
 
 ADAPTER_FILTERS: dict[Reason, ProspectFilter] = {
     Reason.LORA_DISABLED: lora_disabled,
@@ -62,7 +64,7 @@ LAST_FILTERS: dict[Reason, ProspectFilter] = {
     Reason.ENGINE_FAILED: engine_failed,
     Reason.SATURATED: saturated,
 }
-"""What passes by itself, so that any other reason says more."""
+"""Last, because every other reason says more of the engine."""
 
 SCORERS: dict[Term, tuple[str, Scorer]] = {
     Term.WAIT: (
