@@ -36,6 +36,11 @@ def names(*texts: str) -> frozenset[EngineAdapter]:
     return frozenset(name(text) for text in texts)
 
 
+def paths(*texts: str) -> dict[EngineAdapter, str]:
+    """Names on an engine with the paths of their specs."""
+    return {name(text): spec(text).path for text in texts}
+
+
 def declared(*, hbm_slots: int = 2, host_slots: int = 4) -> EngineState:
     """What settings say of an engine."""
     return EngineState(
@@ -61,9 +66,7 @@ def sample(*in_use: str, started_s: float | None = 1.0, **figures: float) -> Eng
 
 def models(*texts: str) -> EngineModels:
     """A list of names."""
-    return EngineModels(
-        base=("served",), adapters={name(text): f"/adapters/{text}" for text in texts}
-    )
+    return EngineModels(base=("served",), adapters=paths(*texts))
 
 
 class Changes:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -129,6 +130,8 @@ class Region:
             engines=self.drivers,
             gpus=FakeGpus(),
             clock=self.clock,
+            life=uuid.uuid4().hex,
+            on_superseded=self._superseded,
         )
         await self.agent.start(self.owner)
 
@@ -137,6 +140,9 @@ class Region:
         await self.agent.stop()
         self.agent_bus.disconnect()
         self.agent = None
+
+    def _superseded(self) -> None:
+        raise AssertionError("one agent at a time")
 
     async def start_gateway(self, **settings: Any) -> Gateway:
         gateway = Gateway(self, GatewaySettings(region=REGION, **({"gateway": "gw"} | settings)))

@@ -38,11 +38,3 @@ def test_only_a_load_makes_an_adapter_resident_unless_the_engine_shows_it(
         before, life = life, step(life, event, now_ms)
         if life.state is AdapterState.RESIDENT and before.state is not AdapterState.RESIDENT:
             assert event in (Event.LOADED, Event.SEEN_IN_HBM)
-
-
-@given(steps)
-def test_a_new_engine_process_ends_every_life(happened: list[tuple[Event, float]]) -> None:
-    life = AdapterLife()
-    for event, now_ms in happened:
-        life = step(life, event, now_ms)
-    assert step(life, Event.ENGINE_RESTARTED, 1.0).state is AdapterState.ABSENT

@@ -17,17 +17,20 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
 from axiom_common.model.adapter import AdapterState
 from axiom_common.model.engine import EngineStatus, GpuState
-from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
+from axiom_common.ports.engine import EngineSample
+from axiom_common.ports.registry import Entry
 from axiom_common.state.inflight_vectors import SILENT_MS
 from axiom_common.testing.bus import FakeBus, FakeHub
-from axiom_common.testing.clock import FakeClock
+from axiom_common.testing.clock import FakeClock, settle
 from axiom_common.testing.engine import FakeEngine
 from axiom_common.testing.gpus import FakeGpus
 from axiom_common.testing.registry import FakeRegistry
 from axiom_common.wire import keys, subjects
+from axiom_common.wire.bounds import REGISTERED_MAX
 from axiom_common.wire.schemas import (
     EnsureReply,
     EnsureRequest,
@@ -40,13 +43,20 @@ from axiom_common.wire.schemas import (
     decode,
     encode,
 )
-from axiom_node_agent.app import AgentApp
+from axiom_node_agent.app import FIRST_POLL_MS, UNLOAD_REST_MS, AgentApp
+from axiom_node_agent.hearing import TICK_MS
+from axiom_node_agent.incarnation import LOOK_MS
+from axiom_node_agent.leases import VECTOR_DELAY_MS
+from axiom_node_agent.loader import RECONCILE_MS
+from axiom_node_agent.report import OWN_NAMES_MAX
 from axiom_node_agent.reporter import GATHER_MS
 from axiom_node_agent.settings import AgentSettings
 
 REGION, NODE, GATEWAY = RegionId("r"), NodeId("n1"), GatewayId("g1")
 E1, E2 = EngineId("n1.e1"), EngineId("n1.e2")
 CLOCK = SystemClock()
+NAME_CHARS = 300
+"""With two engines full of such names a report is above its bound, with one it is below."""
 
 
 @dataclass
@@ -60,6 +70,7 @@ class Bench:
     registry: FakeRegistry
     gpus: FakeGpus
     engines: dict[EngineId, FakeEngine]
+    superseded: asyncio.Event
     reports: list[NodeReport] = field(default_factory=list)
 
     @property
@@ -89,6 +100,10 @@ class Bench:
         answer = await self.bus.request(subject, encode(request), timeout_ms=3_000.0)
         return decode(answer, EnsureReply).result
 
+    async def tell(self, report: InFlightReport) -> None:
+        subject = subjects.gateway_inflight(REGION, report.gateway)
+        await self.bus.publish(subject, encode(report))
+
     async def plan(self, revision: int, *, fence: int = 1, engines: tuple[EnginePlan, ...]) -> None:
         plan = Plan(
             region=REGION,
@@ -104,7 +119,11 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    *, beat_ms: float = 100.0, registry_up: bool = True, clock: Clock = CLOCK
+    *,
+    beat_ms: float = 100.0,
+    registry_up: bool = True,
+    clock: Clock = CLOCK,
+    engines: dict[EngineId, FakeEngine] | None = None,
 ) -> AsyncIterator[Bench]:
     settings = AgentSettings(
         region=REGION,
@@ -122,13 +141,21 @@ async def bench(
         registry = FakeRegistry(owner, clock)
         if not registry_up:
             registry.disconnect()
-        engines = {E1: FakeEngine(), E2: FakeEngine()}
+        engines = engines or {E1: FakeEngine(), E2: FakeEngine()}
+        superseded = asyncio.Event()
         gpus = FakeGpus(GpuState(index=0, temperature_c=50.0), GpuState(index=1, throttle=8))
         agent_bus, bus = FakeBus(owner, hub), FakeBus(owner, hub)
         app = AgentApp(
-            settings, bus=agent_bus, registry=registry, engines=engines, gpus=gpus, clock=clock
+            settings,
+            bus=agent_bus,
+            registry=registry,
+            engines=engines,
+            gpus=gpus,
+            clock=clock,
+            life="this one",
+            on_superseded=superseded.set,
         )
-        at = Bench(owner, app, agent_bus, bus, registry, gpus, engines)
+        at = Bench(owner, app, agent_bus, bus, registry, gpus, engines, superseded)
         await bus.subscribe(subjects.all_node_reports(REGION), at.hear)
         await app.start(owner)
         yield at
@@ -223,7 +250,7 @@ async def test_a_gateway_that_falls_silent_holds_nothing() -> None:
     async with bench(clock=clock) as at:
         await clock.advance(100.0)
         await at.ensure("a")
-        await _vector(at, seq=1, counts=(InFlightCount(engine=E1, adapter=name("a"), count=1),))
+        await at.tell(_vector(1, InFlightCount(engine=E1, adapter=name("a"), count=1)))
         await eventually(lambda: at.app.books[E1].counts)
         await clock.advance(SILENT_MS - 100.0)
         assert at.app.books[E1].counts == {name("a"): 1}
@@ -243,6 +270,83 @@ async def test_without_the_registry_it_waits_polling_and_takes_its_incarnation_l
         assert at.app.readiness().degraded == ()
 
 
+class SlowEngine(FakeEngine):
+    """Answers no scrape before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def sample(self) -> EngineSample:
+        await self.answers.wait()
+        return await super().sample()
+
+
+async def test_the_first_word_is_the_whole_truth() -> None:
+    slow, down = SlowEngine(), FakeEngine(down=True)
+    await slow.load(name("a"), spec("a").path)
+    async with bench(engines={E1: slow, E2: down}) as at:
+        await eventually(lambda: at.app.books[E2].status is EngineStatus.UNREACHABLE)
+        await asyncio.sleep(0.2)
+        assert at.reports == []
+        slow.answers.set()
+        await eventually(lambda: at.reports)
+        first = at.reports[0]
+        assert (first.kind, first.seq) == (ReportKind.FULL, 1)
+        assert [e.status for e in first.engines] == [EngineStatus.READY, EngineStatus.UNREACHABLE]
+        assert [r.adapter for r in first.engines[0].residents] == [name("a")]
+
+
+async def test_an_engine_that_never_answers_does_not_keep_the_others_from_being_told() -> None:
+    async with bench(engines={E1: SlowEngine(), E2: FakeEngine()}) as at:
+        await eventually(lambda: at.reports, within_s=2 * FIRST_POLL_MS / 1e3)
+        statuses = [e.status for e in at.reports[0].engines]
+        assert statuses == [EngineStatus.STARTING, EngineStatus.READY]
+
+
+async def test_another_agent_under_the_same_name_ends_this_one() -> None:
+    clock = FakeClock()
+    async with bench(clock=clock) as at:
+        await clock.advance(10 * LOOK_MS)
+        assert not at.superseded.is_set()
+        bucket = await at.registry.bucket(keys.incarnation_bucket(REGION))
+        await bucket.put(NodeId("n2"), b"somebody else's")
+        await clock.advance(LOOK_MS)
+        assert not at.superseded.is_set()
+        await bucket.put(NODE, b"the other one")
+        await clock.advance(LOOK_MS)
+        assert at.superseded.is_set()
+
+
+async def test_a_registry_that_lost_its_store_is_told_a_new_incarnation() -> None:
+    clock = FakeClock()
+    async with bench(clock=clock) as at:
+        await clock.advance(LOOK_MS)
+        await eventually(lambda: at.reports)
+        first = at.last.incarnation
+        at.registry.wipe()
+        await clock.advance(LOOK_MS)
+        await eventually(lambda: at.last.incarnation > first)
+        renewed = next(r for r in at.reports if r.incarnation > first)
+        assert (renewed.kind, renewed.seq) == (ReportKind.FULL, 1)
+        bucket = await at.registry.bucket(keys.incarnation_bucket(REGION))
+        stored = await bucket.get(NODE)
+        assert stored is not None
+        assert stored.revision == renewed.incarnation
+        assert not at.superseded.is_set()
+
+
+async def test_a_registry_that_lost_the_last_write_alone_is_no_other_agent() -> None:
+    clock = FakeClock()
+    async with bench(clock=clock) as at:
+        await clock.advance(LOOK_MS)
+        bucket = await at.registry.bucket(keys.incarnation_bucket(REGION))
+        bucket._entries[NODE] = Entry(NODE, b"a former life", 0)
+        await clock.advance(LOOK_MS)
+        assert not at.superseded.is_set()
+        assert bucket._entries[NODE].value == b"this one"
+
+
 async def test_an_unreachable_engine_is_told_and_its_return_as_a_new_process_too() -> None:
     async with bench() as at:
         await ready(at)
@@ -257,17 +361,27 @@ async def test_an_unreachable_engine_is_told_and_its_return_as_a_new_process_too
         assert back.engines[0].registered == ()
 
 
-async def test_an_unknown_engine_is_refused_and_a_broken_request_not_answered() -> None:
+async def test_an_unknown_engine_is_refused() -> None:
     async with bench() as at:
         await ready(at)
         assert await at.ensure("a", engine=EngineId("n1.e9")) == EnsureResult(
             outcome=EnsureOutcome.REFUSED, reason=Reason.UNKNOWN_ENGINE
         )
-        with pytest.raises(UnavailableError):
-            await at.bus.request(subjects.node_ensure(REGION, NODE), b"\x00", timeout_ms=50.0)
-        assert len(at.agent_bus.errors) == 1
-        await at.bus.publish(subjects.gateway_inflight(REGION, GATEWAY), b"nonsense")
-        await eventually(lambda: len(at.agent_bus.errors) == 2)
+
+
+async def test_what_does_not_parse_is_counted_and_who_asked_is_told_at_once() -> None:
+    async with bench() as at:
+        await ready(at)
+        for payload in (b"\x00", b"", encode(ResyncRequest(asker="g"))):
+            with pytest.raises(UnavailableError, match="failed"):
+                await at.bus.request(subjects.node_ensure(REGION, NODE), payload, timeout_ms=9e3)
+        assert len(at.agent_bus.errors) == 3
+        own, other = (subjects.gateway_inflight(REGION, GatewayId(g)) for g in (GATEWAY, "g2"))
+        count = InFlightCount(engine=E1, adapter=name("a"), count=1)
+        await at.bus.publish(own, b"nonsense")
+        await at.bus.publish(other, encode(_vector(1, count)))
+        await eventually(lambda: len(at.agent_bus.errors) == 5)
+        assert at.app.books[E1].counts == {}
 
 
 async def test_the_askers_own_counts_decide_which_slots_are_idle() -> None:
@@ -291,25 +405,80 @@ async def _forget_leases(at: Bench) -> None:
 
 
 async def test_vectors_hold_an_adapter_against_the_plan_until_they_drop_it() -> None:
-    async with bench() as at:
-        await ready(at)
+    clock = FakeClock()
+    async with bench(clock=clock) as at:
+        await clock.advance(UNLOAD_REST_MS)
         await at.ensure("a")
         await _forget_leases(at)
-        count = InFlightCount(engine=E1, adapter=name("a"), count=1)
-        await _vector(at, seq=1, counts=(count,))
+        await at.tell(_vector(1, InFlightCount(engine=E1, adapter=name("a"), count=1)))
         await at.plan(1, engines=(EnginePlan(engine=E1, unload=(name("a"),)),))
-        draining = await at.heard(lambda r: AdapterState.DRAINING in _states(r))
-        assert draining.engines[0].residents[0].in_flight == 1
+        life = at.app.books[E1].lives
+        await eventually(lambda: life[name("a")].state is AdapterState.DRAINING)
+        for seq in range(2, 8):
+            await at.tell(_vector(seq, InFlightCount(engine=E1, adapter=name("a"), count=1)))
+            await clock.advance(500.0)
+            await asyncio.sleep(RECONCILE_MS / 4e3)
         assert at.engines[E1].unloads == []
-        await _vector(at, seq=2, counts=())
+        await at.tell(_vector(8))
         await eventually(lambda: at.engines[E1].unloads == [name("a")])
 
 
-async def _vector(at: Bench, *, seq: int, counts: tuple[InFlightCount, ...]) -> None:
-    report = InFlightReport(
+async def test_a_time_without_hearing_holds_what_was_heard_before_it() -> None:
+    """Requests run while the agent is away from the bus: nothing they use is taken meanwhile."""
+    clock = FakeClock()
+    async with bench(clock=clock) as at:
+        await clock.advance(UNLOAD_REST_MS)
+        for text in "ab":
+            await at.ensure(text)
+        await at.tell(_vector(1, InFlightCount(engine=E1, adapter=name("a"), count=1)))
+        await eventually(lambda: at.app.books[E1].counts)
+        await at.plan(1, engines=(EnginePlan(engine=E1, unload=(name("a"), name("b"))),))
+        at.agent_bus.disconnect()
+        await clock.advance(3 * SILENT_MS)
+        await asyncio.sleep(1.5 * RECONCILE_MS / 1e3)
+        assert at.engines[E1].unloads == []
+        await at.agent_bus.reconnect()
+        await clock.advance(SILENT_MS - TICK_MS)
+        assert at.app.books[E1].counts == {name("a"): 1}
+        await clock.advance(2 * TICK_MS)
+        assert at.app.books[E1].counts == {}, "it could have spoken and did not"
+
+
+def _vector(seq: int, *counts: InFlightCount) -> InFlightReport:
+    return InFlightReport(
         kind=ReportKind.FULL, region=REGION, gateway=GATEWAY, incarnation=1, seq=seq, counts=counts
     )
-    await at.bus.publish(subjects.gateway_inflight(REGION, GATEWAY), encode(report))
+
+
+async def test_a_use_between_two_vectors_ends_its_lease() -> None:
+    clock = FakeClock()
+    async with bench(clock=clock) as at:
+        await clock.advance(100.0)
+        await at.ensure("a")
+        held = at.app.books[E1].leases.held
+        await clock.advance(VECTOR_DELAY_MS)
+        assert held(clock.now_ms()) == {name("a")}
+        await at.tell(_vector(1, InFlightCount(engine=E1, adapter=name("a"), count=0)))
+        await settle()
+        assert held(clock.now_ms()) == frozenset()
+
+
+async def test_a_report_too_large_to_send_is_sent_with_less() -> None:
+    engines = {E1: FakeEngine(), E2: FakeEngine()}
+    for engine in engines.values():
+        for number in range(REGISTERED_MAX):
+            await engine.load(EngineAdapter(f"{number}".rjust(NAME_CHARS, "x")), "somewhere")
+    async with bench(engines=engines) as at:
+        full = await at.heard(lambda r: r.kind is ReportKind.FULL)
+        assert {e.status for e in full.engines} == {EngineStatus.READY}
+        assert {len(e.registered) for e in full.engines} == {OWN_NAMES_MAX}
+        assert all(len(e.residents) == 4 for e in full.engines)
+        assert _value(at.app.metrics.reports_reduced) >= 1
+        at.reports.clear()
+        await at.engines[E1].unload(full.engines[0].registered[0])
+        await eventually(lambda: any(r.kind is ReportKind.DELTA for r in at.reports))
+        delta = next(r for r in at.reports if r.kind is ReportKind.DELTA)
+        assert len(delta.engines[0].registered) == REGISTERED_MAX - 1, "alone it fits"
 
 
 async def test_a_plan_is_carried_out_and_a_lower_fence_refused_for_all_to_see() -> None:
@@ -324,6 +493,10 @@ async def test_a_plan_is_carried_out_and_a_lower_fence_refused_for_all_to_see() 
         assert refused.plan.reason is Reason.LOWER_FENCE
         assert "plan-refused:lower-fence" in at.app.readiness().degraded
         bucket = await at.registry.bucket(keys.PLAN_BUCKET)
+        at.registry.wipe()
+        await at.heard(lambda r: r.kind is ReportKind.FULL)
+        assert at.last.plan is not None, "nobody withdrew it"
+        await bucket.put(keys.plan_key(REGION, NODE), b"")
         await bucket.delete(keys.plan_key(REGION, NODE))
         await at.heard(lambda r: r.kind is ReportKind.FULL and r.plan is None)
         await at.plan(9, fence=1, engines=())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from tests.agent_parts import ENGINE, Changes, declared, name, spec
@@ -14,7 +14,7 @@ from tests.owner import task_owner
 
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import EngineCallError
-from axiom_common.model.adapter import ResidencySource
+from axiom_common.model.adapter import AdapterState, ResidencySource
 from axiom_common.model.engine import EngineStatus
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult
@@ -22,7 +22,8 @@ from axiom_common.model.reason import Reason
 from axiom_common.ports.engine import EngineModels, EngineResidency
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.engine import FakeEngine
-from axiom_node_agent.loader import LOADS_WAITING_MAX, Loader
+from axiom_node_agent.engine_view import view_of
+from axiom_node_agent.loader import ASKERS_MAX, LOADS_WAITING_MAX, RELIST_MS, SLOT_WAIT_MS, Loader
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.poller import Poller
 from axiom_node_agent.state import EngineBook
@@ -60,7 +61,7 @@ class Bench:
     book: EngineBook
     loader: Loader
     poller: Poller
-    plan: list[EnginePlan | None] = field(default_factory=lambda: [None])
+    unloads: list[bool]
 
     async def ensure(self, text: str, *, deadline_ms: float = 5_000.0) -> EnsureResult:
         return await self.loader.ensure(spec(text), deadline_ms=deadline_ms)
@@ -69,9 +70,9 @@ class Bench:
         """The agent hears what others loaded."""
         self.book.saw_models(await self.engine.models(), CLOCK.now_ms())
 
-    def want(self, plan: EnginePlan) -> None:
-        self.plan[0] = plan
-        self.loader.look_again()
+    def forget_leases(self) -> None:
+        """As when the requests that were granted have come and gone."""
+        self.book.leases.held(CLOCK.now_ms() + 10_000.0)
 
 
 @asynccontextmanager
@@ -80,12 +81,20 @@ async def bench(*, hbm_slots: int = 2, names_ms: float = 0.0) -> AsyncIterator[B
     book = EngineBook(declared(hbm_slots=hbm_slots, host_slots=8), Changes())
     metrics, log = AgentMetrics(), Log("test", CLOCK)
     poller = Poller(book, engine, CLOCK, metrics, log, poll_ms=20.0, names_ms=names_ms)
-    plan: list[EnginePlan | None] = [None]
-    loader = Loader(book, engine, lambda: plan[0], CLOCK, metrics, log)
+    unloads = [True]
+    loader = Loader(
+        book,
+        engine,
+        CLOCK,
+        metrics,
+        log,
+        list_names=lambda: poller.list_names(every_ms=RELIST_MS),
+        may_unload=lambda: unloads[0],
+    )
     await poller.poll()
     async with task_owner() as owner:
         owner.create_task(loader.run(), name="loader")
-        yield Bench(engine, book, loader, poller, plan)
+        yield Bench(engine, book, loader, poller, unloads)
 
 
 async def test_a_load_is_done_once_for_all_who_ask() -> None:
@@ -103,7 +112,7 @@ async def test_a_load_is_done_once_for_all_who_ask() -> None:
 async def test_a_registered_name_out_of_hbm_is_activated_by_its_request() -> None:
     async with bench() as at:
         for text in ("a", "b", "c"):
-            await at.engine.load(name(text), "somewhere")
+            await at.engine.load(name(text), spec(text).path)
         await at.relist()
         at.engine.began.clear()
         assert await at.ensure("a") == ON_REQUEST
@@ -129,11 +138,74 @@ async def test_no_slot_is_taken_from_a_request() -> None:
     async with bench() as at:
         assert await at.ensure("a") == RESIDENT
         assert await at.ensure("b") == RESIDENT
+        began_ms = CLOCK.now_ms()
         assert await at.ensure("c") == refused(Reason.NO_IDLE_SLOT), "both are leased"
+        assert CLOCK.now_ms() - began_ms >= SLOT_WAIT_MS, "its word might have been on its way"
         at.book.in_flight({name("a"): 1}, CLOCK.now_ms())
-        at.book.leases.held(CLOCK.now_ms() + 10_000.0)
+        at.forget_leases()
         assert await at.ensure("c") == RESIDENT
         assert {copy.adapter for copy in at.book.lru.hbm} == {name("a"), name("c")}
+
+
+async def test_a_slot_that_is_idle_in_a_moment_is_waited_for() -> None:
+    async with bench() as at:
+        for text in ("a", "b"):
+            assert await at.ensure(text) == RESIDENT
+        at.forget_leases()
+        at.book.in_flight({name("a"): 1, name("b"): 1}, CLOCK.now_ms())
+        asked = asyncio.ensure_future(at.ensure("c"))
+        await asyncio.sleep(SLOT_WAIT_MS / 3e3)
+        assert not asked.done()
+        at.book.in_flight({name("a"): 1}, CLOCK.now_ms())
+        assert await asked == RESIDENT
+        assert at.engine.loads[-1] == name("c")
+
+
+@pytest.mark.parametrize("registered", [True, False], ids=["on request", "by a load"])
+async def test_of_two_who_want_the_last_idle_slot_one_gets_it(registered: bool) -> None:
+    async with bench() as at:
+        for text in "cdab" if registered else "ab":
+            await at.engine.load(name(text), spec(text).path)
+        await at.relist()
+        at.book.in_flight({name("a"): 1}, CLOCK.now_ms())
+        answers = await asyncio.gather(at.ensure("c"), at.ensure("d"))
+        won = ON_REQUEST if registered else RESIDENT
+        assert sorted(answers, key=str) == sorted([won, refused(Reason.NO_IDLE_SLOT)], key=str), (
+            answers
+        )
+        winner = name("cd"[answers.index(won)])
+        assert {copy.adapter for copy in at.book.lru.hbm} == {name("a"), winner}
+
+
+@pytest.mark.parametrize(
+    ("hbm_slots", "accepted", "reason"),
+    [
+        (2, 2, Reason.NO_IDLE_SLOT),
+        (LOADS_WAITING_MAX + 4, LOADS_WAITING_MAX, Reason.TOO_MANY_LOADS),
+    ],
+)
+async def test_in_a_storm_each_is_answered_in_time_and_no_more_wait_than_may(
+    hbm_slots: int, accepted: int, reason: Reason
+) -> None:
+    async with bench(hbm_slots=hbm_slots) as at:
+        at.engine.gate.clear()
+        began_ms = CLOCK.now_ms()
+        asked = (at.ensure(f"a{number}", deadline_ms=400.0) for number in range(200))
+        reasons = [answer.reason for answer in await asyncio.gather(*asked)]
+        assert CLOCK.now_ms() - began_ms < 2_000.0
+        assert reasons.count(Reason.DEADLINE_EXCEEDED) == accepted == len(at.book.loads)
+        assert set(reasons) == {Reason.DEADLINE_EXCEEDED, reason}
+
+
+async def test_many_may_wait_for_one_load_but_not_any_number() -> None:
+    async with bench() as at:
+        at.engine.gate.clear()
+        asked = [asyncio.ensure_future(at.ensure("a")) for _ in range(ASKERS_MAX)]
+        await eventually(lambda: at.engine.began)
+        assert await at.ensure("a") == refused(Reason.TOO_MANY_LOADS)
+        at.engine.gate.set()
+        assert set(await asyncio.gather(*asked)) == {RESIDENT, JOINED}
+        assert await at.ensure("a") == RESIDENT
 
 
 async def test_a_slot_that_is_used_by_the_time_a_load_comes_up_is_left() -> None:
@@ -181,7 +253,7 @@ async def test_failures_have_their_reasons_and_are_not_repeated_at_once() -> Non
 async def test_a_plan_fills_free_slots_and_evicts_nothing() -> None:
     async with bench() as at:
         assert await at.ensure("x") == RESIDENT
-        at.want(EnginePlan(engine=ENGINE, load=(spec("a"), spec("b"))))
+        at.loader.want(EnginePlan(engine=ENGINE, load=(spec("a"), spec("b"))))
         await eventually(lambda: name("a") in at.book.registered)
         assert await at.ensure("a") == RESIDENT
         await asyncio.sleep(0.3)
@@ -196,14 +268,14 @@ async def test_a_planned_unload_waits_for_the_last_request_and_spares_peoples_ow
         at.engine.begin(name("a"))
         at.book.in_flight({name("a"): 1}, CLOCK.now_ms())
         await at.poller.poll()
-        at.want(EnginePlan(engine=ENGINE, unload=(name("a"), EngineAdapter("by-hand"))))
+        at.loader.want(EnginePlan(engine=ENGINE, unload=(name("a"), EngineAdapter("by-hand"))))
         await asyncio.sleep(0.5)
         assert at.engine.unloads == []
         at.engine.end(name("a"))
         await at.poller.poll()
         at.book.in_flight({}, CLOCK.now_ms())
         await eventually(lambda: at.engine.unloads == [name("a")])
-        assert at.book.registered == {EngineAdapter("by-hand")}
+        assert list(at.book.registered) == ["by-hand"]
 
 
 async def test_an_adapter_that_is_being_unloaded_is_loaded_anew_for_who_asks() -> None:
@@ -228,7 +300,7 @@ async def test_a_list_that_a_load_overtook_is_dropped() -> None:
 
         at.engine.models = overtaken  # type: ignore[method-assign]
         await at.poller.poll()
-        assert at.book.registered == {name("a")}
+        assert list(at.book.registered) == [name("a")]
 
 
 async def test_an_engine_that_tells_is_asked_at_each_poll() -> None:
@@ -241,6 +313,104 @@ async def test_an_engine_that_tells_is_asked_at_each_poll() -> None:
         at.engine.begin(name("a"))
         await at.poller.poll()
         assert [copy.adapter for copy in at.book.lru.copies] == [name("b"), name("a")]
+
+
+async def test_a_name_that_was_unloaded_by_hand_is_loaded_again_for_who_asks() -> None:
+    async with bench(names_ms=60_000.0) as at:
+        assert await at.ensure("a") == RESIDENT
+        await at.poller.poll()
+        await at.engine.unload(name("a"))
+        await asyncio.sleep(RELIST_MS / 1e3)
+        assert await at.ensure("a") == RESIDENT
+        assert at.engine.loads == [name("a"), name("a")]
+
+
+async def test_an_engine_that_does_not_list_its_names_holds_nobody_up() -> None:
+    async with bench(names_ms=60_000.0) as at:
+        assert await at.ensure("a") == RESIDENT
+        await at.poller.poll()
+        await asyncio.sleep(RELIST_MS / 1e3)
+        at.engine.models = _never  # type: ignore[method-assign]
+        began_ms = CLOCK.now_ms()
+        assert await asyncio.gather(*(at.ensure("a") for _ in range(20))) == [RESIDENT] * 20
+        assert CLOCK.now_ms() - began_ms < 3 * RELIST_MS
+
+
+async def _never() -> EngineModels:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_a_name_that_stands_for_other_weights_is_loaded_anew() -> None:
+    async with bench() as at:
+        await at.engine.load(name("a"), "/elsewhere")
+        await at.relist()
+        assert await at.ensure("a") == RESIDENT
+        assert (await at.engine.models()).adapters == {name("a"): spec("a").path}
+        assert await at.ensure("a") == RESIDENT
+        assert at.engine.unloads == [name("a")]
+
+
+async def test_a_plan_replaces_other_weights_under_its_names() -> None:
+    async with bench(hbm_slots=3) as at:
+        await at.engine.load(name("a"), "/elsewhere")
+        await at.relist()
+        at.loader.want(EnginePlan(engine=ENGINE, load=(spec("a"),)))
+        await eventually(lambda: at.book.registered == {name("a"): spec("a").path})
+        assert at.engine.unloads == [name("a")]
+
+
+async def test_what_a_gateway_asks_for_after_the_plan_came_is_not_unloaded_by_it() -> None:
+    async with bench() as at:
+        assert await at.ensure("a") == RESIDENT
+        retire = EnginePlan(engine=ENGINE, unload=(name("a"),))
+        at.loader.want(retire)
+        assert await at.ensure("a") == RESIDENT
+        at.forget_leases()
+        at.loader.want(retire)
+        await asyncio.sleep(0.6)
+        assert at.engine.unloads == []
+        at.loader.want(EnginePlan(engine=ENGINE, unload=(name("a"), name("b"))))
+        await eventually(lambda: at.engine.unloads == [name("a")])
+
+
+async def test_a_plan_unloads_a_name_once() -> None:
+    async with bench() as at:
+        for _ in range(2):
+            await at.engine.load(name("a"), spec("a").path)
+            await at.relist()
+            at.loader.want(EnginePlan(engine=ENGINE, unload=(name("a"),)))
+            await eventually(lambda: at.engine.unloads == [name("a")])
+        await asyncio.sleep(0.6)
+        assert at.engine.unloads == [name("a")]
+
+
+async def test_nothing_is_unloaded_while_requests_may_be_unheard_of() -> None:
+    async with bench() as at:
+        at.unloads[0] = False
+        await at.engine.load(name("a"), spec("a").path)
+        await at.relist()
+        at.loader.want(EnginePlan(engine=ENGINE, unload=(name("a"),)))
+        await eventually(lambda: at.book.lives[name("a")].state is AdapterState.DRAINING)
+        await asyncio.sleep(0.6)
+        assert at.engine.unloads == []
+        at.unloads[0] = True
+        await eventually(lambda: at.engine.unloads == [name("a")])
+
+
+async def test_the_names_of_a_large_fleet_do_not_pile_up() -> None:
+    async with bench() as at:
+        names_max = view_of(at.book, 0.0).names_max
+        texts = [f"a{number}" for number in range(names_max + 5)]
+        await at.engine.load(EngineAdapter("by-hand"), "somewhere")
+        for text in texts:
+            await at.engine.load(name(text), spec(text).path)
+        at.book.in_flight({name("a1"): 1}, CLOCK.now_ms())
+        await at.relist()
+        at.loader.want(EnginePlan(engine=ENGINE, load=(spec("a2"),)))
+        gone = [name(f"a{number}") for number in (0, 3, 4, 5, 6, 7)]
+        await eventually(lambda: len(at.book.registered) == names_max)
+        assert at.engine.unloads == gone, "the oldest, but for what is used, wanted, or not ours"
 
 
 async def test_an_unreadable_word_on_residency_does_not_stop_the_engine() -> None:

@@ -212,6 +212,17 @@ def test_a_load_under_way_outlives_the_engines_restart() -> None:
     assert residents(book) == {"a": AdapterState.FETCHING}
 
 
+def test_a_name_without_a_copy_drains_as_well() -> None:
+    book = ready_book("a", "b", "c", hbm_slots=1, host_slots=1)
+    book.draining([name("a")], 5.0)
+    book.saw_sample(sample(), 300.0)
+    assert book.lives[name("a")].state is AdapterState.DRAINING
+    assert book.lives[name("a")].since_ms == 5.0
+    assert "a" not in residents(book)
+    book.draining([], 400.0)
+    assert name("a") not in book.lives
+
+
 def test_draining_holds_exactly_what_is_to_go() -> None:
     book = ready_book("a", "b")
     book.draining([name("a")], 5.0)
@@ -230,23 +241,58 @@ def test_an_unload_forgets_the_name_and_a_failed_one_does_not() -> None:
         assert name(text) not in view_of(book, 1.0).registered
         book.unload_ended(name(text), 2.0, done=text == "a")
     assert residents(book) == {"a": AdapterState.UNLOADING, "b": AdapterState.DRAINING}
-    assert book.registered == names("b")
+    assert book.registered.keys() == names("b")
 
 
-def test_the_counts_of_gateways_show_in_the_report_and_hold_a_slot() -> None:
+def test_what_gateways_count_is_busy_and_what_others_run_is_told() -> None:
     book = ready_book("a", "b")
-    book.saw_sample(sample("b"), 1.0)
     book.in_flight({name("a"): 3, BASE: 7}, 1.0)
+    book.saw_sample(sample("a", "b"), 1.0)
     in_flight = {r.adapter: r.in_flight for r in engine_state(book, 1.0).residents}
-    assert in_flight == {name("a"): 3, name("b"): 1}
+    assert in_flight == {name("a"): 0, name("b"): 1}
     assert view_of(book, 1.0).busy == names("a", "b")
     book.in_flight({}, 2.0)
     assert view_of(book, 2.0).busy == names("b")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "busy"),
+    [
+        ([], [], True),
+        ([(10.0, 1)], [], True),
+        ([(10.0, 1), (20.0, 0)], [], True),
+        ([(10.0, 1), (195.0, 0)], [], False),
+        ([(10.0, 1)], [(210.0, 0)], False),
+        ([], [(210.0, 1), (220.0, 0)], False),
+    ],
+    ids=["nobody", "still", "until long before", "until just before", "until now", "since then"],
+)
+def test_a_scrape_does_not_count_for_requests_that_a_gateway_has_ended(
+    before: list[tuple[float, int]], after: list[tuple[float, int]], busy: bool
+) -> None:
+    """The counts of a gateway, before and after a scrape at 200 ms that shows the adapter."""
+    book = ready_book("a")
+    for now_ms, count in before:
+        book.in_flight({name("a"): count} if count else {}, now_ms)
+    book.saw_sample(sample("a"), 200.0)
+    for now_ms, count in after:
+        book.in_flight({name("a"): count} if count else {}, now_ms)
+    assert (name("a") in view_of(book, 250.0).busy) is busy
+
+
+def test_a_request_that_came_and_went_between_two_vectors_was_a_use() -> None:
+    book = ready_book("a", "b")
+    book.granted(spec("a"), 0.0)
+    book.granted(spec("b"), 0.0)
+    assert list(residents(book)) == ["a", "b"]
+    book.in_flight({}, 200.0, told=names("a"))
+    assert list(residents(book)) == ["b", "a"]
+    assert view_of(book, 200.0).busy == names("b"), "and the lease of it has served"
+
+
 def test_a_lease_ends_when_the_last_vector_drops_the_adapter() -> None:
     book = ready_book("a")
-    book.granted(name("a"), 0.0)
+    book.granted(spec("a"), 0.0)
     book.in_flight({name("a"): 2}, 200.0)
     book.in_flight({name("a"): 1}, 300.0)
     book.in_flight({}, 400.0)
@@ -274,10 +320,60 @@ def test_a_booking_for_what_is_not_held_changes_nothing() -> None:
 def test_a_grant_leases_and_counts_as_a_use() -> None:
     book = ready_book("a", "b", "c")
     assert residents(book)["a"] is AdapterState.HOST
-    book.granted(name("a"), 1.0)
-    assert residents(book)["a"] is AdapterState.RESIDENT
+    book.granted(spec("a"), 1.0)
     assert residents(book)["b"] is AdapterState.HOST
+    assert name("a") in view_of(book, 1.0).held
     assert name("a") in view_of(book, 1.0).busy
+
+
+@pytest.mark.parametrize("has_host_copy", [True, False])
+def test_what_a_request_is_about_to_load_is_told_as_loading(has_host_copy: bool) -> None:
+    book = ready_book(*"abcde" if has_host_copy else "abcdef")
+    asked, link = spec("b"), declared().link
+    assert (name("b") in view_of(book, 0.0).copied) is has_host_copy
+    takes_ms = (link.h2d_ms if has_host_copy else link.cold_ms)(asked.size_bytes)
+    book.granted(asked, 0.0)
+    told = engine_state(book, 10.0)
+    assert told.residents[-1].state is AdapterState.LOADING
+    assert told.residents[-1].remaining_ms == pytest.approx(takes_ms - 10.0)
+    assert told.load_queue_ms == told.residents[-1].remaining_ms
+    assert residents(book, takes_ms)["b"] is AdapterState.RESIDENT
+    book.saw_sample(sample("b"), 20.0)
+    assert residents(book, 20.0)["b"] is AdapterState.RESIDENT, "it runs, so it is there"
+
+
+def test_a_held_adapter_is_granted_as_it_is() -> None:
+    book = ready_book("a", "b")
+    book.granted(spec("a"), 1.0)
+    assert residents(book, 1.0)["a"] is AdapterState.RESIDENT
+    assert engine_state(book, 1.0).load_queue_ms == 0.0
+
+
+def test_a_load_that_is_overdue_looks_the_longer_the_later_it_is() -> None:
+    book = ready_book()
+    book.load_accepted(spec("a"), 0.0)
+    book.load_started(name("a"), 0.0)
+    predicted_ms = declared().link.cold_ms(spec("a").size_bytes)
+    rests = [engine_state(book, now).load_queue_ms for now in (predicted_ms, 3 * predicted_ms)]
+    assert rests == pytest.approx([0.0, 2 * predicted_ms])
+
+
+def test_a_name_with_other_weights_is_loaded_anew() -> None:
+    book = ready_book("a", "b")
+    book.saw_models(
+        replace(models("b"), adapters={name("a"): "/else", **models("b").adapters}), 1.0
+    )
+    view = view_of(book, 1.0)
+    assert view.has_other_weights(spec("a"))
+    assert not view.has_other_weights(spec("b"))
+    assert not view.has_other_weights(spec("c"))
+    book.load_accepted(spec("a"), 2.0)
+    assert residents(book) == {"a": AdapterState.FETCHING, "b": AdapterState.RESIDENT}
+    assert view_of(book, 2.0).slots_taken == 2, "the copy of the old weights has its slot"
+    book.load_started(name("a"), 3.0)
+    book.load_ended(name("a"), None, 4.0)
+    assert residents(book)["a"] is AdapterState.RESIDENT
+    assert not view_of(book, 4.0).has_other_weights(spec("a"))
 
 
 def test_an_engine_that_tells_is_believed_until_it_tells_no_more() -> None:
@@ -286,11 +382,11 @@ def test_an_engine_that_tells_is_believed_until_it_tells_no_more() -> None:
     book.saw_residency(told, 1.0)
     assert residents(book) == {"c": AdapterState.HOST, "a": AdapterState.RESIDENT}
     assert {r.source for r in engine_state(book, 1.0).residents} == {ResidencySource.EXTENSION}
-    book.granted(name("c"), 2.0)
+    book.granted(spec("c"), 2.0)
     assert residents(book)["c"] is AdapterState.HOST, "the engine will tell"
     book.saw_residency(None, 3.0)
-    book.granted(name("c"), 3.0)
-    assert residents(book)["c"] is AdapterState.RESIDENT
+    book.granted(spec("c"), 3.0)
+    assert name("c") in view_of(book, 3.0).held
 
 
 def test_only_changes_that_matter_are_told_at_once() -> None:

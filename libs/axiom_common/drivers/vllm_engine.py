@@ -23,6 +23,7 @@ _ANSWER_BYTES_MAX = 16 << 20
 _CONNECTIONS_MAX = 8
 _ALREADY_LOADED = "already been loaded"
 _MESSAGE_CHARS_MAX = 400
+_NAME_CHARS_MAX = 256
 
 T = TypeVar("T")
 
@@ -78,7 +79,9 @@ class VllmEngine:
 
     async def models(self) -> EngineModels:
         """List the names that the engine answers to."""
-        listed = _decode(await self._get(MODELS_PATH), _ModelList).data
+        everything = _decode(await self._get(MODELS_PATH), _ModelList).data
+        # A longer name is none that anybody could ask for, and would only make reports too large.
+        listed = [model for model in everything if len(model.id) <= _NAME_CHARS_MAX]
         return EngineModels(
             base=tuple(model.id for model in listed if model.parent is None),
             adapters={
@@ -107,11 +110,13 @@ class VllmEngine:
         return _residency(told)
 
     async def load(self, name: EngineAdapter, path: str) -> None:
-        """Register `name` and make it resident. Loading a registered name again is no error."""
+        """Register `name` and make it resident, unless it is registered for this path already."""
         body = {"lora_name": name, "lora_path": path}
         status, answer = await self._call("POST", LOAD_PATH, body, self._load_timeout_ms)
         if status == 400 and _ALREADY_LOADED in _message(answer):
-            return
+            loaded_from = (await self.models()).adapters.get(name)
+            if loaded_from in ("", path):
+                return
         _expect(status, answer)
 
     async def unload(self, name: EngineAdapter) -> None:

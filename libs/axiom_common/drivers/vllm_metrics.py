@@ -9,11 +9,11 @@ vLLM's traps, kept here and nowhere else:
 - `*_created` samples stand beside counters and histograms and mean nothing here.
 - Families were renamed over time; each has its newest name first, and the first present one counts.
 - With several engines behind one page there is one sample for each: counts add up.
+- What is no count of anything (negative, infinite, absurdly large) is as if it were not there.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 
@@ -33,9 +33,12 @@ PROMPT_TOKENS = ("vllm:prompt_tokens_total",)
 GENERATION_TOKENS = ("vllm:generation_tokens_total",)
 STARTED = ("process_start_time_seconds",)
 
+_FIGURE_MAX = float(1 << 53)
+
 _DEFERRED = 'reason="deferred"'
 _RUNNING_ADAPTERS = "running_lora_adapters"
 _MAX_LORAS = "max_lora"
+_SLOTS_MAX = 4096
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -86,7 +89,7 @@ def _samples(page: str, name: str) -> Iterator[tuple[str, float]]:
 
 def _values(page: str, names: tuple[str, ...]) -> list[float]:
     for name in names:
-        values = [value for _, value in _samples(page, name) if math.isfinite(value)]
+        values = [value for _, value in _samples(page, name) if 0 <= value <= _FIGURE_MAX]
         if values:
             return values
     return []
@@ -94,7 +97,7 @@ def _values(page: str, names: tuple[str, ...]) -> list[float]:
 
 def _total(page: str, names: tuple[str, ...]) -> float | None:
     values = _values(page, names)
-    return sum(values) if values else None
+    return min(sum(values), _FIGURE_MAX) if values else None
 
 
 def _largest(page: str, names: tuple[str, ...]) -> float | None:
@@ -103,7 +106,8 @@ def _largest(page: str, names: tuple[str, ...]) -> float | None:
 
 def _deferred(page: str) -> int:
     samples = _samples(page, WAITING_BY_REASON)
-    return int(sum(value for labels, value in samples if _DEFERRED in labels))
+    deferred = sum(value for labels, value in samples if _DEFERRED in labels)
+    return int(deferred) if 0 <= deferred <= _FIGURE_MAX else 0
 
 
 def _histogram(page: str, names: tuple[str, ...]) -> Histogram:
@@ -121,4 +125,7 @@ def _adapters_in_use(page: str) -> tuple[int | None, frozenset[EngineAdapter]]:
     labels = dict(_LABEL.findall(latest[0]))
     names = (name.strip() for name in labels.get(_RUNNING_ADAPTERS, "").split(","))
     in_use = frozenset(EngineAdapter(name) for name in names if name)
-    return int(labels[_MAX_LORAS]) if _MAX_LORAS in labels else None, in_use
+    max_loras = int(labels[_MAX_LORAS]) if _MAX_LORAS in labels else None
+    if max_loras is not None and not 0 <= max_loras <= _SLOTS_MAX:
+        raise ValueError(f"{_MAX_LORAS}={max_loras}")
+    return max_loras, in_use

@@ -90,7 +90,8 @@ def is_managed(name: EngineAdapter) -> bool:
 class Residency:
     """One adapter on one engine, as last known.
 
-    `in_flight` counts requests that the engine is known to run with it (None: unknown).
+    `in_flight` counts requests that the engine is known to run with it and that no gateway's vector
+    tells of (None: unknown): a vector is newer, and comes to who reads this as well.
     `remaining_ms` is the predicted rest of a load that is under way, 0 otherwise.
     `age_ms` is the age of this knowledge when the report was sent.
     """

@@ -77,7 +77,8 @@ class Engine(Protocol):
         ...
 
     async def load(self, name: EngineAdapter, path: str) -> None:
-        """Register `name` and make it resident. Loading a registered name again is no error."""
+        """Register `name` and make it resident. Loading a registered name again is no error, unless
+        it stands for another path: that is refused like a load that fails."""
         ...
 
     async def unload(self, name: EngineAdapter) -> None:

@@ -9,8 +9,9 @@
       +---------------------------------------------------- unloading <--+
 
 `fetching`: the agent took the load on and the engine has not got it yet. `loading`: the engine is
-at it. `resident`: in a slot of HBM; `host`: in host RAM only. `draining`: it is to go and somebody
-still uses it. `unloading`: the name is gone; the state lasts until the copy loses its slot.
+at it. `resident`: in a slot of HBM; `host`: in host RAM only. `draining`: its name is to go, held
+or not, and somebody may still use it. `unloading`: the name is gone; the state lasts until the copy
+loses its slot.
 `failed`: the last load failed; not tried again before `retry_at_ms`. Seen on the engine under its
 name, an adapter is `resident` or `host` again whatever it was, unless it is fetching, loading
 or draining.
@@ -48,7 +49,6 @@ class Event(StrEnum):
     SEEN_IN_HBM = "seen-in-hbm"
     SEEN_IN_HOST = "seen-in-host"
     NOT_SEEN = "not-seen"
-    ENGINE_RESTARTED = "engine-restarted"
 
 
 _S = AdapterState
@@ -58,7 +58,7 @@ TRANSITIONS: dict[Event, dict[AdapterState, AdapterState]] = {
     Event.LOADED: {_S.LOADING: _S.RESIDENT},
     Event.LOAD_FAILED: {_S.LOADING: _S.FAILED},
     Event.WITHDRAWN: dict.fromkeys((_S.FETCHING, _S.LOADING), _S.ABSENT),
-    Event.UNLOAD_WANTED: dict.fromkeys((_S.RESIDENT, _S.HOST), _S.DRAINING),
+    Event.UNLOAD_WANTED: dict.fromkeys((_S.ABSENT, _S.RESIDENT, _S.HOST), _S.DRAINING),
     Event.UNLOAD_STARTED: dict.fromkeys(
         (_S.ABSENT, _S.HOST, _S.RESIDENT, _S.DRAINING), _S.UNLOADING
     ),
@@ -66,8 +66,7 @@ TRANSITIONS: dict[Event, dict[AdapterState, AdapterState]] = {
     Event.KEPT: {_S.DRAINING: _S.HOST},
     Event.SEEN_IN_HBM: dict.fromkeys((_S.ABSENT, _S.HOST, _S.UNLOADING, _S.FAILED), _S.RESIDENT),
     Event.SEEN_IN_HOST: dict.fromkeys((_S.ABSENT, _S.RESIDENT, _S.UNLOADING, _S.FAILED), _S.HOST),
-    Event.NOT_SEEN: dict.fromkeys((_S.HOST, _S.RESIDENT, _S.DRAINING, _S.UNLOADING), _S.ABSENT),
-    Event.ENGINE_RESTARTED: dict.fromkeys(_S, _S.ABSENT),
+    Event.NOT_SEEN: dict.fromkeys((_S.HOST, _S.RESIDENT, _S.UNLOADING), _S.ABSENT),
 }
 
 

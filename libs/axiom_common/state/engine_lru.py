@@ -80,6 +80,10 @@ class EngineLru:
         """The copies in a slot, nameless ones included, oldest first."""
         return tuple(copy for copy in self.copies if copy.in_hbm)
 
+    def copy_of(self, adapter: EngineAdapter) -> AdapterCopy | None:
+        """The copy that requests for `adapter` use, if the engine holds one."""
+        return next((c for c in self.copies if c.named and c.adapter == adapter), None)
+
     @property
     def host_capacity(self) -> int:
         """How many copies host RAM has room for."""

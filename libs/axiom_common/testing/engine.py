@@ -87,6 +87,8 @@ class FakeEngine:
         """Register and activate."""
         self._answer()
         if name in self._paths:
+            if self._paths[name] != path:
+                raise EngineCallError(f"{name} has already been loaded", status=400)
             return
         if self.fail_loads > 0:
             self.fail_loads -= 1

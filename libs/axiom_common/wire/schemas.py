@@ -6,6 +6,7 @@ checked on decoding: a message beyond them is dropped like one that does not par
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TypeVar
 
@@ -171,3 +172,5 @@ def _check_bounds(message: Message) -> None:
             raise WireError(f"more than {COUNTS_MAX} counts")
         if any(count.count < 0 for count in counts):
             raise WireError("a count is negative")
+    if isinstance(message, EnsureRequest) and not 0.0 <= message.deadline_ms < math.inf:
+        raise WireError(f"a deadline of {message.deadline_ms} ms")

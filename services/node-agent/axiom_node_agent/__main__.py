@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import secrets
+import socket
+import sys
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -28,13 +32,19 @@ SERVICE = "node-agent"
 
 
 async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
-    """Run the agent until `stop`."""
+    """Run the agent until `stop`, or until another one takes its node's name: exit code 1 then."""
     clock = SystemClock()
     log = Log(f"axiom.{SERVICE}", clock)
     connection = NatsConnection(settings.nats_url, name=f"{SERVICE}-{settings.node}", clock=clock)
     bus = NatsBus(connection)
     node = NodeId(settings.node)
     engines = {e.declared(node).engine: VllmEngine(e.url) for e in settings.engines}
+    superseded = asyncio.Event()
+
+    def end_superseded() -> None:
+        superseded.set()
+        stop.set()
+
     app = AgentApp(
         settings,
         bus=bus,
@@ -42,6 +52,8 @@ async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio
         engines=engines,
         gpus=NvmlGpus(),
         clock=clock,
+        life=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        on_superseded=end_superseded,
     )
     server = HttpServer(
         Starlette(routes=ops_routes(app.metrics.registry, app.readiness)),
@@ -60,6 +72,8 @@ async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio
     await connection.close()
     for engine in engines.values():
         await engine.close()
+    if superseded.is_set():
+        sys.exit(1)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@
 | is not ready, has no slots, another base model, too low a rank | refused |
 | is loading it, or has its load waiting | join that load |
 | has it in HBM | resident |
+| answers to the name with other weights | as if it did not: it is loaded anew |
 | could not load it a moment ago | refused with the reason of then |
 | has no slot without a request in flight | refused: no-idle-slot |
 | answers to the name, holds it elsewhere or not | on request: the request itself activates it |
@@ -39,7 +40,7 @@ def admit(
         return refusal
     if name in view.on_their_way:
         return Admission.JOIN
-    answers = name in view.registered
+    answers = name in view.registered and not view.has_other_weights(spec)
     if answers and name in view.held:
         return Admission.RESIDENT
     life = view.life(name)

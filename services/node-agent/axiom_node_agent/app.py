@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
-from axiom_common.errors import UnavailableError
 from axiom_common.model.engine import EngineStatus
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.ports.bus import Bus
@@ -17,10 +15,11 @@ from axiom_common.ports.registry import Registry
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import Readiness
-from axiom_common.state.inflight_vectors import InFlightVectors
 from axiom_common.wire import keys, subjects
 from axiom_node_agent.handlers import Handlers
-from axiom_node_agent.loader import LOADS_WAITING_MAX, Loader
+from axiom_node_agent.hearing import TICK_MS, Hearing
+from axiom_node_agent.incarnation import Incarnation
+from axiom_node_agent.loader import ASKERS_MAX, RELIST_MS, Loader
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.plan_watch import PlanWatch
 from axiom_node_agent.poller import Poller
@@ -28,15 +27,20 @@ from axiom_node_agent.reporter import Reporter
 from axiom_node_agent.settings import AgentSettings
 from axiom_node_agent.state import EngineBook
 
-EXPIRE_MS = 500.0
-RETRY_MIN_MS = 100.0
-RETRY_MAX_MS = 5_000.0
-ASKERS_PER_LOAD = 16
-"""Askers that may wait for one load before further ensures wait for theirs to end."""
+FIRST_POLL_MS = 2_000.0
+"""An engine that has not answered by then is told of as it is: not heard yet."""
+UNLOAD_REST_MS = 2_000.0
+"""Two whole vectors of each gateway: who is heard for so long is heard completely."""
+SPARE_RESPONDERS = 64
+"""Beyond all ensures that may wait at engines, so that the next one is always answered."""
 
 
 class AgentApp:
-    """Everything but the sockets, so that it runs on fakes as well. `engines` by their id."""
+    """Everything but the sockets, so that it runs on fakes as well. `engines` by their id.
+
+    `life` differs between any two starts of any agents. `on_superseded` is called when another
+    agent runs under the node's name: this one has to end.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,8 @@ class AgentApp:
         engines: Mapping[EngineId, Engine],
         gpus: Gpus,
         clock: Clock,
+        life: str,
+        on_superseded: Callable[[], None],
     ) -> None:
         self.metrics = AgentMetrics()
         self._settings = settings
@@ -56,9 +62,8 @@ class AgentApp:
         self._registry = registry
         self._clock = clock
         self._log = Log("axiom.node-agent", clock)
-        # Only spreads the retries of a fleet; no decision depends on it.
-        self._jitter = random.Random(settings.node)
-        self._registry_away = False
+        self._on_superseded = on_superseded
+        self._hearing = Hearing(lambda: bus.connected, clock.now_ms())
         self._tasks: list[asyncio.Task[None]] = []
         declared = [engine.declared(self._node) for engine in settings.engines]
         self.books = {d.engine: EngineBook(d, self._engine_changed) for d in declared}
@@ -77,32 +82,35 @@ class AgentApp:
             self._log,
             beat_ms=settings.beat_ms,
         )
-        self._loaders = {
-            engine: self._loader(book, engines[engine]) for engine, book in self.books.items()
-        }
+        self._incarnation = Incarnation(
+            self._region, self._node, life, registry, clock, self._log, self._reporter.begin
+        )
         self._pollers = {
             engine: self._poller(book, engines[engine]) for engine, book in self.books.items()
         }
+        self._loaders = {
+            engine: self._loader(book, engines[engine]) for engine, book in self.books.items()
+        }
         self._handlers = Handlers(
-            self.books, self._loaders, self._reporter, InFlightVectors(), clock, self.metrics
+            self.books, self._loaders, self._reporter, self._hearing, clock, self.metrics
         )
 
     async def start(self, owner: Owner) -> None:
         """Start all tasks in `owner`; returns when it listens on the bus."""
         jobs: dict[str, Coroutine[None, None, None]] = {
             "expire vectors": self._expire(),
-            "report": self._retried(self._report),
-            "follow plans": self._retried(self._follow_plans),
+            "hold incarnation": self._hold_incarnation(),
+            "report": self._report(),
+            "follow plans": self._follow_plans(),
         }
         for engine in self.books:
             jobs[f"poll {engine}"] = self._pollers[engine].run()
             jobs[f"load {engine}"] = self._loaders[engine].run()
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
-        concurrency = len(self.books) * LOADS_WAITING_MAX * ASKERS_PER_LOAD
         await self._bus.respond(
             subjects.node_ensure(self._region, self._node),
             self._handlers.ensure,
-            concurrency=concurrency,
+            concurrency=len(self.books) * ASKERS_MAX + SPARE_RESPONDERS,
         )
         await self._bus.subscribe(
             subjects.node_resync(self._region, self._node), self._handlers.resync
@@ -119,7 +127,7 @@ class AgentApp:
     def readiness(self) -> Readiness:
         """Ready once reports go out under an incarnation. Each fault of a part is named."""
         degraded = [] if self._bus.connected else ["bus-away"]
-        if self._registry_away:
+        if self._incarnation.registry_away:
             degraded.append("registry-away")
         for engine, book in self.books.items():
             if book.status is not EngineStatus.READY:
@@ -128,7 +136,7 @@ class AgentApp:
         if status is not None and not status.accepted:
             degraded.append(f"plan-refused:{status.reason}")
         return Readiness(
-            ready=self._reporter.incarnation > 0,
+            ready=self._reporter.tells,
             degraded=tuple(degraded),
             facts={
                 "node": self._node,
@@ -139,13 +147,15 @@ class AgentApp:
         )
 
     def _loader(self, book: EngineBook, engine: Engine) -> Loader:
+        poller = self._pollers[book.declared.engine]
         return Loader(
             book,
             engine,
-            lambda: self._plans.book.engine(book.declared.engine),
             self._clock,
             self.metrics,
             self._log,
+            list_names=lambda: poller.list_names(every_ms=RELIST_MS),
+            may_unload=lambda: self._hearing.unbroken_ms(self._clock.now_ms()) >= UNLOAD_REST_MS,
         )
 
     def _poller(self, book: EngineBook, engine: Engine) -> Poller:
@@ -166,37 +176,33 @@ class AgentApp:
 
     def _plan_changed(self) -> None:
         self._reporter.tell_all()
-        for loader in self._loaders.values():
-            loader.look_again()
+        for engine, loader in self._loaders.items():
+            loader.want(self._plans.book.engine(engine))
 
     async def _reconnected(self) -> None:
+        self._hearing.interrupted(self._clock.now_ms())
         self._reporter.tell_all()
 
+    async def _hold_incarnation(self) -> None:
+        other = await self._incarnation.hold()
+        self._log.error("superseded: another agent runs as this node", node=self._node, by=other)
+        self._on_superseded()
+
     async def _report(self) -> None:
-        bucket = await self._registry.bucket(keys.incarnation_bucket(self._region))
-        incarnation = await bucket.put(self._node, b"")
-        self._registry_away = False
-        self._log.info("incarnation", incarnation=incarnation)
-        await self._reporter.run(incarnation)
+        """Tell once there is something to tell: others take the first word for the whole truth, and
+        an engine that was not asked yet would look empty."""
+        try:
+            async with asyncio.timeout(FIRST_POLL_MS / 1e3):
+                for poller in self._pollers.values():
+                    await poller.polled.wait()
+        except TimeoutError:
+            self._log.warning("an engine takes long to answer its first poll")
+        await self._reporter.run()
 
     async def _follow_plans(self) -> None:
-        bucket = await self._registry.bucket(keys.PLAN_BUCKET)
-        self._registry_away = False
-        await self._plans.follow(bucket)
-
-    async def _retried(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Run what needs the registry, again while it is away."""
-        wait_ms = RETRY_MIN_MS
-        while True:
-            try:
-                await attempt()
-            except UnavailableError as error:
-                self._registry_away = True
-                self._log.warning("registry away", once_a_minute="registry", cause=str(error))
-            await self._clock.sleep_ms(self._jitter.uniform(0.5, 1.0) * wait_ms)
-            wait_ms = min(2 * wait_ms, RETRY_MAX_MS)
+        await self._plans.follow(await self._registry.bucket(keys.PLAN_BUCKET))
 
     async def _expire(self) -> None:
         while True:
-            await self._clock.sleep_ms(EXPIRE_MS)
+            await self._clock.sleep_ms(TICK_MS)
             self._handlers.expire_vectors()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from axiom_common.errors import WireError
-from axiom_common.model.ids import EngineId
+from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.placement import EnsureOutcome, EnsureResult
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
-from axiom_common.state.inflight_vectors import InFlightVectors
+from axiom_common.state.inflight_vectors import SILENT_MS, InFlightVectors
+from axiom_common.wire import subjects
 from axiom_common.wire.schemas import (
     EnsureReply,
     EnsureRequest,
@@ -21,6 +24,7 @@ from axiom_common.wire.schemas import (
     decode,
     encode,
 )
+from axiom_node_agent.hearing import Hearing
 from axiom_node_agent.loader import Loader
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.reporter import GATHER_MS, Reporter
@@ -39,14 +43,15 @@ class Handlers:
         books: Mapping[EngineId, EngineBook],
         loaders: Mapping[EngineId, Loader],
         reporter: Reporter,
-        vectors: InFlightVectors,
+        hearing: Hearing,
         clock: Clock,
         metrics: AgentMetrics,
     ) -> None:
         self._books = books
         self._loaders = loaders
         self._reporter = reporter
-        self._vectors = vectors
+        self._hearing = hearing
+        self._vectors = InFlightVectors()
         self._clock = clock
         self._metrics = metrics
 
@@ -65,9 +70,11 @@ class Handlers:
         self._reporter.tell_all(within_ms=GATHER_MS)
 
     async def in_flight(self, subject: str, payload: bytes) -> None:
-        """A gateway tells its requests in flight."""
-        del subject
+        """A gateway tells its requests in flight, on its own subject."""
         report = self._decode(payload, InFlightReport)
+        if subject != subjects.gateway_inflight(report.region, report.gateway):
+            self._metrics.invalid_messages.labels(InFlightReport.__name__).inc()
+            raise WireError(f"a vector of {report.region}/{report.gateway} on {subject[:200]}")
         now_ms = self._clock.now_ms()
         changed = self._vectors.apply(
             report.gateway,
@@ -77,19 +84,25 @@ class Handlers:
             counts=((count.engine, count.adapter, count.count) for count in report.counts),
             now_ms=now_ms,
         )
-        self._tell_books(changed, now_ms)
+        told: defaultdict[EngineId, set[EngineAdapter]] = defaultdict(set)
+        for count in report.counts:
+            if count.engine in self._books:
+                told[count.engine].add(count.adapter)
+        self._tell_books({*changed, *told}, now_ms, told)
 
     def expire_vectors(self) -> None:
-        """Forget gateways that fell silent."""
+        """Forget gateways that fell silent, if they could be heard all the time."""
         now_ms = self._clock.now_ms()
-        self._tell_books(self._vectors.expire(now_ms), now_ms)
+        self._hearing.tick(now_ms)
+        if self._hearing.unbroken_ms(now_ms) >= SILENT_MS:
+            self._tell_books(self._vectors.expire(now_ms), now_ms, {})
 
     async def _ensure(self, request: EnsureRequest) -> EnsureResult:
         loader = self._loaders.get(request.engine)
         if loader is None:
             return EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.UNKNOWN_ENGINE)
         self._hear_asker(request)
-        deadline_ms = min(max(request.deadline_ms, 0.0), DEADLINE_MAX_MS)
+        deadline_ms = min(request.deadline_ms, DEADLINE_MAX_MS)
         return await loader.ensure(request.adapter, deadline_ms=deadline_ms)
 
     def _hear_asker(self, request: EnsureRequest) -> None:
@@ -97,12 +110,19 @@ class Handlers:
         counts = {c.adapter: c.count for c in request.in_flight if c.engine == request.engine}
         now_ms = self._clock.now_ms()
         changed = self._vectors.tell_engine(request.gateway, request.engine, counts, now_ms)
-        self._tell_books(changed, now_ms)
+        self._tell_books(changed, now_ms, {})
 
-    def _tell_books(self, changed: tuple[EngineId, ...], now_ms: float) -> None:
-        for engine in changed:
+    def _tell_books(
+        self,
+        engines: Iterable[EngineId],
+        now_ms: float,
+        told: Mapping[EngineId, AbstractSet[EngineAdapter]],
+    ) -> None:
+        for engine in engines:
             if engine in self._books:
-                self._books[engine].in_flight(self._vectors.of(engine), now_ms)
+                self._books[engine].in_flight(
+                    self._vectors.of(engine), now_ms, told=told.get(engine, frozenset())
+                )
 
     def _decode(self, payload: bytes, kind: type[_M]) -> _M:
         try:

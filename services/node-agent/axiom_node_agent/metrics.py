@@ -60,6 +60,11 @@ class AgentMetrics:
         self.reports = self._counter(
             "axiom_node_agent_reports_total", "Reports handed to the bus", "kind"
         )
+        self.reports_reduced = self._counter(
+            "axiom_node_agent_reports_reduced_total",
+            "Reports with something left out, to be small enough to send",
+            "reduction",
+        )
         self.report_failures = self._counter(
             "axiom_node_agent_report_failures_total", "Reports that the bus did not take"
         )

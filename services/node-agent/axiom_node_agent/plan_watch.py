@@ -34,12 +34,15 @@ class PlanWatch:
         self._log = log
 
     async def follow(self, bucket: Bucket) -> None:
-        """Take plans as they come, until cancelled. UnavailableError ends it: call it again."""
+        """Take plans as they come, until cancelled."""
         async for entry in bucket.watch():
             if entry is not None and entry.key == self._key:
                 self._see(entry)
 
     def _see(self, entry: Entry) -> None:
+        if entry.lost:
+            # Nobody withdrew it, so it holds until another one comes.
+            return
         if entry.value is None:
             # Nothing is wanted any more. What is loaded stays, and so does the fence.
             self.book = PlanBook(fence_max=self.book.fence_max)

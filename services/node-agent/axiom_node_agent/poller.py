@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from axiom_common.errors import EngineCallError, UnavailableError
 from axiom_common.model.adapter import ResidencySource
 from axiom_common.ports.clock import Clock
@@ -36,6 +38,9 @@ class Poller:
         self._poll_ms = poll_ms
         self._names_ms = names_ms
         self._id = book.declared.engine
+        self._listing = asyncio.Lock()
+        self.polled = asyncio.Event()
+        """Set once a poll has come to an end, well or badly."""
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -60,18 +65,27 @@ class Poller:
             # It answers, so it lives; it does not serve yet, or not any more.
             self._failed("engine poll refused", error)
             self._book.not_serving(self._clock.now_ms())
+        self.polled.set()
         if self._book.restarts > restarts:
             self._metrics.restarts.labels(self._id).inc()
             self._log.info("engine restarted", engine=self._id)
 
-    async def _ask_names(self) -> None:
+    async def list_names(self, *, every_ms: float) -> None:
+        """Hear the engine's names, unless they were heard in the last `every_ms`; for all askers
+        at once. UnavailableError or EngineCallError when the engine does not list them."""
         book = self._book
-        due = book.models_due(self._clock.now_ms(), every_ms=self._names_ms)
-        if due:
+        async with self._listing:
+            if not book.models_due(self._clock.now_ms(), every_ms=every_ms):
+                return
             version = book.names_version
             models = await self._engine.models()
             if version == book.names_version:
                 book.saw_models(models, self._clock.now_ms())
+
+    async def _ask_names(self) -> None:
+        book = self._book
+        due = book.models_due(self._clock.now_ms(), every_ms=self._names_ms)
+        await self.list_names(every_ms=self._names_ms)
         if due or book.source is ResidencySource.EXTENSION:
             book.saw_residency(await self._residency(), self._clock.now_ms())
 

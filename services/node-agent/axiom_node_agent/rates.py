@@ -69,12 +69,17 @@ def is_new_process(before: EngineSample, after: EngineSample, *, gap: bool) -> b
 
 
 def _mean_ms(before: Histogram, after: Histogram) -> float | None:
-    count = after.count - before.count
-    return (after.sum_s - before.sum_s) * 1e3 / count if count > 0 else None
+    return _per_unit_ms(after.sum_s - before.sum_s, after.count - before.count)
 
 
 def _per_token_ms(before: EngineSample, after: EngineSample) -> float | None:
-    tokens = after.prompt_tokens - before.prompt_tokens
-    if tokens <= 0 or after.prefill.count <= before.prefill.count:
+    if after.prefill.count <= before.prefill.count:
         return None
-    return (after.prefill.sum_s - before.prefill.sum_s) * 1e3 / tokens
+    return _per_unit_ms(
+        after.prefill.sum_s - before.prefill.sum_s, after.prompt_tokens - before.prompt_tokens
+    )
+
+
+def _per_unit_ms(spent_s: float, units: float) -> float | None:
+    """None where nothing was counted, and where a sum went back: the figures are no good then."""
+    return spent_s * 1e3 / units if units > 0 and spent_s >= 0 else None

@@ -1,7 +1,9 @@
 """Tells the node's state: whole on each beat, a change at once, whole again to who asks.
 
-Messages are numbered from 1 in each incarnation. After one that the bus did not take, or after a
-reconnect, others may have a hole: the next message is a whole one.
+Messages are numbered from 1 in each incarnation, which begins with the whole. After a message that
+the bus did not take, or after a reconnect, others may have a hole: the next one is whole again. The
+state, its number and its bytes are made in one go, so that messages lie in the order of what they
+tell.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from axiom_common.wire import subjects
 from axiom_common.wire.schemas import MESSAGE_BYTES_MAX, NodeReport, ReportKind, encode
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.plan_watch import PlanWatch
-from axiom_node_agent.report import engine_state
+from axiom_node_agent.report import REDUCTIONS, engine_state, reduced
 from axiom_node_agent.state import EngineBook
 
 GATHER_MS = 20.0
@@ -31,7 +33,7 @@ PUBLISH_TIMEOUT_MS = 1_000.0
 
 
 class Reporter:
-    """`incarnation` is 0 until the registry gave one; nothing is told before."""
+    """`incarnation` is 0 until `begin`; nothing is told before. `tells` from its first report on."""
 
     def __init__(
         self,
@@ -48,8 +50,10 @@ class Reporter:
         beat_ms: float,
     ) -> None:
         self.incarnation = 0
+        self.tells = False
         self._region = region
         self._node = node
+        self._subject = subjects.node_report(region, node)
         self._books = books
         self._plans = plans
         self._gpus = gpus
@@ -74,49 +78,46 @@ class Reporter:
             self._whole_due_ms = due_ms
             self._wake.set()
 
-    async def run(self, incarnation: int) -> None:
-        """Tell as `incarnation`, until cancelled."""
+    def begin(self, incarnation: int) -> None:
+        """Tell as `incarnation` from now on, the whole first."""
         self.incarnation = incarnation
+        self._seq = 0
+        self._told = {}
         self._whole_due_ms = self._clock.now_ms()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Tell, until cancelled."""
         while True:
             self._wake.clear()
+            if not self.incarnation:
+                await self._wake.wait()
+                continue
+            self.tells = True
             now_ms = self._clock.now_ms()
             if now_ms >= self._whole_due_ms:
-                await self._tell_whole(now_ms)
+                self._whole_due_ms = now_ms + self._beat_ms
+                await self._tell(ReportKind.FULL, self._states(now_ms))
             elif changed := self._changes(now_ms):
                 await self._tell(ReportKind.DELTA, changed)
                 await self._clock.sleep_ms(DELTA_GAP_MS)
             await self._until_woken(self._whole_due_ms - self._clock.now_ms())
 
-    async def _tell_whole(self, now_ms: float) -> None:
-        self._whole_due_ms = now_ms + self._beat_ms
-        await self._tell(ReportKind.FULL, tuple(engine_state(b, now_ms) for b in self._books))
+    def _states(self, now_ms: float) -> tuple[EngineState, ...]:
+        return tuple(engine_state(book, now_ms) for book in self._books)
 
     def _changes(self, now_ms: float) -> tuple[EngineState, ...]:
         """The engines of which others hold something else; none while they lack the whole."""
         if not self._told:
             return ()
-        states = (engine_state(book, now_ms) for book in self._books)
-        return tuple(state for state in states if self._told.get(state.engine) != essence(state))
+        told = self._told
+        return tuple(s for s in self._states(now_ms) if told.get(s.engine) != essence(s))
 
     async def _tell(self, kind: ReportKind, engines: tuple[EngineState, ...]) -> None:
         self._seq += 1
-        report = NodeReport(
-            kind=kind,
-            region=self._region,
-            node=self._node,
-            incarnation=self.incarnation,
-            seq=self._seq,
-            engines=engines,
-            gpus=self._gpus.read() if kind is ReportKind.FULL else (),
-            plan=self._plans.book.status,
-        )
-        payload = encode(report)
         try:
-            if len(payload) > MESSAGE_BYTES_MAX:
-                raise UnavailableError(f"a report of {len(payload)} bytes is too large to send")
             async with asyncio.timeout(PUBLISH_TIMEOUT_MS / 1e3):
-                await self._bus.publish(subjects.node_report(self._region, self._node), payload)
+                await self._bus.publish(self._subject, self._encoded(kind, engines))
         except (UnavailableError, TimeoutError) as error:
             self._told = {}
             self._metrics.report_failures.inc()
@@ -124,6 +125,28 @@ class Reporter:
         else:
             self._told |= {state.engine: essence(state) for state in engines}
             self._metrics.reports.labels(kind).inc()
+
+    def _encoded(self, kind: ReportKind, engines: tuple[EngineState, ...]) -> bytes:
+        """The report with as little left out as fits into a message."""
+        gpus = self._gpus.read() if kind is ReportKind.FULL else ()
+        for reduction in range(REDUCTIONS + 1):
+            report = NodeReport(
+                kind=kind,
+                region=self._region,
+                node=self._node,
+                incarnation=self.incarnation,
+                seq=self._seq,
+                engines=tuple(reduced(state, reduction) for state in engines),
+                gpus=gpus,
+                plan=self._plans.book.status,
+            )
+            payload = encode(report)
+            if len(payload) <= MESSAGE_BYTES_MAX:
+                break
+        if reduction > 0:
+            self._metrics.reports_reduced.labels(reduction).inc()
+            self._log.warning("report reduced", once_a_minute="reduced", reduction=reduction)
+        return payload
 
     async def _until_woken(self, wait_ms: float) -> None:
         try:

@@ -17,6 +17,7 @@ from axiom_common.model.reason import Reason
 from axiom_common.ports.engine import EngineModels, EngineResidency, EngineSample
 from axiom_common.state.adapter_lifecycle import AdapterLife, Event, step
 from axiom_common.state.engine_lru import EngineLru
+from axiom_node_agent.foreign_use import ForeignUse
 from axiom_node_agent.leases import Leases
 from axiom_node_agent.link_correction import LinkCorrection, load_bytes
 from axiom_node_agent.rates import RecentSamples, is_new_process
@@ -38,7 +39,12 @@ class LoadUnderWay:
 
 
 class EngineBook:
-    """One engine. `declared` holds what settings say of it, in the shape of a report."""
+    """One engine. `declared` holds what settings say of it, in the shape of a report.
+
+    `registered` are the adapter names that it answers to with the paths they were loaded from, in
+    the order of its list. `activating` are those that a request on its way brings into HBM, with
+    the time by which it is predicted to have done so.
+    """
 
     def __init__(self, declared: EngineState, on_change: Callable[[], None]) -> None:
         self.declared = declared
@@ -56,11 +62,13 @@ class EngineBook:
         )
         self.lives: dict[EngineAdapter, AdapterLife] = {}
         self.loads: dict[EngineAdapter, LoadUnderWay] = {}
+        self.activating: dict[EngineAdapter, float] = {}
         self.leases = Leases()
         self.counts: Mapping[EngineAdapter, int] = {}
-        self._on_change = on_change
+        self.foreign = ForeignUse()
         self.unloading: set[EngineAdapter] = set()
-        self._registered: dict[EngineAdapter, None] = {}
+        self.registered: dict[EngineAdapter, str] = {}
+        self._on_change = on_change
         self._told: object = None
         self._reached: bool | None = None
         self._unhealthy_polls = 0
@@ -77,16 +85,19 @@ class EngineBook:
         self.samples += 1
         self.sampled_ms = now_ms
         self.rates.add(sample)
+        self.foreign.sampled(sample.in_use, self.counts, now_ms)
         self._reached = True
         if sample.max_loras is not None and sample.max_loras != self.lru.hbm_slots:
             host_slots = self.declared.limits.host_slots
             self.lru = self.lru.resized(hbm_slots=sample.max_loras, host_slots=host_slots)
         if self.source is ResidencySource.INFERRED and self.models is not None:
-            running = sample.in_use & self.registered
+            running = sample.in_use & self.registered.keys()
             if running != sample.in_use:
                 # A name that no list showed yet: somebody else loaded it just now.
                 self._models_told_ms = None
             self.lru = self.lru.seen_running(running, now_ms)
+            for name in running & self.activating.keys():
+                del self.activating[name]
         self._observe(now_ms)
 
     def saw_health(self, healthy: bool, now_ms: float) -> None:
@@ -100,7 +111,7 @@ class EngineBook:
             self._infer_from_names(models.adapters, now_ms)
         self.models = models
         self._models_told_ms = now_ms
-        self._registered = dict.fromkeys(models.adapters)
+        self.registered = dict(models.adapters)
         self._observe(now_ms)
 
     def saw_residency(self, residency: EngineResidency | None, now_ms: float) -> None:
@@ -113,7 +124,7 @@ class EngineBook:
         self.lru = EngineLru.told(
             hbm=residency.hbm,
             host=residency.host,
-            registered=self.registered,
+            registered=self.registered.keys(),
             hbm_slots=residency.hbm_slots,
             host_slots=residency.host_slots,
             now_ms=now_ms,
@@ -138,7 +149,10 @@ class EngineBook:
     # what the agent does
 
     def load_accepted(self, spec: AdapterSpec, now_ms: float) -> None:
-        """The agent took a load on."""
+        """The agent took a load on. Where the name stands for other weights, it does so no more."""
+        if self.registered.pop(spec.engine_name, None) is not None:
+            self.lru = self.lru.forgotten(spec.engine_name)
+            self._happened(spec.engine_name, Event.UNLOAD_STARTED, now_ms)
         declared_ms = self.declared.link.cold_ms(load_bytes(spec))
         self.loads[spec.engine_name] = LoadUnderWay(spec=spec, declared_ms=declared_ms)
         self._happened(spec.engine_name, Event.ACCEPTED, now_ms)
@@ -168,7 +182,7 @@ class EngineBook:
                 self.correction = self.correction.learnt(
                     predicted_ms=load.declared_ms, took_ms=now_ms - load.started_ms
                 )
-            self._registered[name] = None
+            self.registered[name] = load.spec.path
             self.lru = self.lru.loaded(name, now_ms, running=self._running())
             self._happened(name, Event.LOADED, now_ms)
         self._observe(now_ms)
@@ -194,7 +208,7 @@ class EngineBook:
         self.unloading.discard(name)
         self._names_changed()
         if done:
-            self._registered.pop(name, None)
+            self.registered.pop(name, None)
             self.lru = self.lru.forgotten(name)
         else:
             self._happened(name, Event.UNLOAD_FAILED, now_ms)
@@ -202,24 +216,38 @@ class EngineBook:
 
     # what gateways said
 
-    def granted(self, name: EngineAdapter, now_ms: float) -> None:
-        """A gateway was told that it may send a request for `name`: it is about to run."""
+    def granted(self, spec: AdapterSpec, now_ms: float) -> None:
+        """A gateway was told that it may send a request for the adapter: it is about to run, and
+        brings the adapter into HBM if it is not there."""
+        name = spec.engine_name
         self.leases.grant(name, now_ms)
-        if self.source is ResidencySource.INFERRED and name in self._registered:
+        if self.source is ResidencySource.INFERRED and name in self.registered:
+            held = self.lru.copy_of(name)
             self.lru = self.lru.used(name, now_ms, running=self._running() - {name})
+            if held is None or not held.in_hbm:
+                link, size = self.declared.link, load_bytes(spec)
+                takes_ms = link.cold_ms(size) if held is None else link.h2d_ms(size)
+                self.activating[name] = now_ms + takes_ms * self.correction.factor
         self._observe(now_ms)
 
-    def in_flight(self, counts: Mapping[EngineAdapter, int], now_ms: float) -> None:
-        """The gateways' counts for this engine, summed. Where they changed, a request began or
-        ended: the adapter was used, if it is held (else the gateway asks for it first)."""
+    def in_flight(
+        self,
+        counts: Mapping[EngineAdapter, int],
+        now_ms: float,
+        *,
+        told: AbstractSet[EngineAdapter] = frozenset(),
+    ) -> None:
+        """The gateways' counts for this engine, summed. `told` are the adapters that a gateway just
+        named, if only to say that its requests are over: they were used, if they are held (else the
+        gateway asks for them first). So were those whose count changed."""
         before, self.counts = self.counts, dict(counts)
-        for name in sorted((counts.keys() | before.keys()) - {BASE}):
-            if counts.get(name, 0) == before.get(name, 0):
-                continue
-            if name not in counts:
-                self.leases.requests_ended(name, now_ms)
-            if self.source is ResidencySource.INFERRED:
-                self.lru = self.lru.touched({name}, now_ms)
+        changed = {n for n in counts.keys() | before.keys() if counts.get(n, 0) != before.get(n, 0)}
+        used = (changed | told) - {BASE}
+        self.foreign.counted(used, now_ms)
+        for name in used - counts.keys():
+            self.leases.requests_ended(name, now_ms)
+        if self.source is ResidencySource.INFERRED:
+            self.lru = self.lru.touched(used, now_ms)
         self._observe(now_ms)
 
     # what others see
@@ -246,11 +274,6 @@ class EngineBook:
         """The fleet's name for the base model: as declared, else the engine's own."""
         return self.declared.base_model or self.served_name
 
-    @property
-    def registered(self) -> AbstractSet[EngineAdapter]:
-        """The adapter names that the engine answers to, in the order of its list."""
-        return self._registered.keys()
-
     def _infer_from_names(self, names: Iterable[EngineAdapter], now_ms: float) -> None:
         listed = dict.fromkeys(names)
         if self.models is None:
@@ -258,9 +281,9 @@ class EngineBook:
             self.lru = self.lru.seeded(listed, running & listed.keys(), now_ms)
             return
         for name in listed:
-            if name not in self._registered:
+            if name not in self.registered:
                 self.lru = self.lru.loaded(name, now_ms, running=self._running())
-        for name in self._registered:
+        for name in self.registered:
             if name not in listed:
                 self.lru = self.lru.forgotten(name)
 
@@ -280,7 +303,9 @@ class EngineBook:
         self.lru = self.lru.emptied()
         self.rates.clear()
         self.leases = Leases()
-        self._registered.clear()
+        self.foreign = ForeignUse()
+        self.activating.clear()
+        self.registered.clear()
         self._names_changed()
         # A load that waits or runs has its own end; all else was the old process's.
         self.lives = {name: life for name, life in self.lives.items() if name in self.loads}
@@ -296,6 +321,7 @@ class EngineBook:
 
     def _observe(self, now_ms: float) -> None:
         """Bring the lives in line with the copies, and tell when something changed."""
+        self.activating = {n: until for n, until in self.activating.items() if until > now_ms}
         seen: dict[EngineAdapter, Event] = {}
         for copy in self.lru.copies:
             if copy.named:
@@ -307,7 +333,7 @@ class EngineBook:
             self._happened(name, seen.get(name, Event.NOT_SEEN), now_ms)
         told = (
             self.status,
-            tuple(self._registered),
+            tuple(self.registered),
             {name: life.state for name, life in self.lives.items()},
         )
         if told != self._told:

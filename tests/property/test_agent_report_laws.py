@@ -1,0 +1,130 @@
+"""Whatever an engine says, what its agent tells of it can be read, and fits into a message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.agent_parts import ENGINE, declared, models, name, ready_book, spec
+
+from axiom_common.drivers.vllm_metrics import read_metrics
+from axiom_common.errors import EngineCallError
+from axiom_common.model.adapter import AdapterState, is_managed
+from axiom_common.model.engine import EngineState
+from axiom_common.model.ids import EngineAdapter, RegionId, node_of
+from axiom_common.model.reason import Reason
+from axiom_common.ports.engine import EngineModels
+from axiom_common.wire.schemas import NodeReport, ReportKind, decode, encode
+from axiom_node_agent.report import OWN_NAMES_MAX, REDUCTIONS, engine_state, reduced
+from axiom_node_agent.state import EngineBook
+
+FIGURES = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.integers(-5, 5),
+    st.sampled_from(["1e308", "-0", "NaN", "+Inf", "9" * 40, "", "x"]),
+).map(str)
+FAMILIES = (
+    "num_requests_running",
+    "num_requests_waiting",
+    'num_requests_waiting_by_reason{reason="deferred"}',
+    "kv_cache_usage_perc",
+    "time_to_first_token_seconds_sum",
+    "time_to_first_token_seconds_count",
+    "inter_token_latency_seconds_sum",
+    "inter_token_latency_seconds_count",
+    "request_prefill_time_seconds_sum",
+    "request_prefill_time_seconds_count",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+)
+PAGES = st.tuples(
+    st.fixed_dictionaries(dict.fromkeys(FAMILIES, FIGURES)), FIGURES, FIGURES, st.text(max_size=5)
+)
+
+
+def page(parts: tuple[dict[str, str], str, str, str]) -> str:
+    figures, max_lora, updated, running = parts
+    lines = [f"vllm:{family} {figure}" for family, figure in figures.items()]
+    labels = f'max_lora="{max_lora}",running_lora_adapters="{running}"'
+    return "\n".join([*lines, f"vllm:lora_requests_info{{{labels}}} {updated}"])
+
+
+def report_of(state: EngineState) -> NodeReport:
+    return NodeReport(
+        kind=ReportKind.FULL,
+        region=RegionId("r"),
+        node=node_of(ENGINE),
+        incarnation=1,
+        seq=1,
+        engines=(state,),
+    )
+
+
+def sent(book: EngineBook, now_ms: float) -> NodeReport:
+    """The report as others read it."""
+    return decode(encode(report_of(engine_state(book, now_ms))), NodeReport)
+
+
+@given(st.lists(PAGES, min_size=1, max_size=4))
+def test_no_metrics_page_makes_a_report_unreadable(
+    pages: list[tuple[dict[str, str], str, str, str]],
+) -> None:
+    book = ready_book("a")
+    for number, parts in enumerate(pages, start=1):
+        try:
+            book.saw_sample(read_metrics(page(parts)), float(number))
+        except EngineCallError:
+            book.not_serving(float(number))
+        sent(book, number + 0.5)
+
+
+NAMES = st.one_of(
+    st.text(max_size=20), st.builds("{}~{}".format, st.text("ab/", max_size=3), st.integers(0, 3))
+).map(EngineAdapter)
+
+
+@given(
+    listed=st.lists(NAMES, max_size=12, unique=True),
+    base=st.lists(st.text(max_size=10), max_size=2),
+    slots=st.integers(0, 4),
+)
+def test_no_list_of_names_makes_a_report_unreadable(
+    listed: list[EngineAdapter], base: list[str], slots: int
+) -> None:
+    book = EngineBook(replace(declared(hbm_slots=slots), base_model=""), lambda: None)
+    told = EngineModels(base=tuple(base), adapters=dict.fromkeys(listed, "/somewhere"))
+    book.saw_models(told, 1.0)
+    assert sent(book, 2.0).engines[0].registered == tuple(listed)
+
+
+@given(
+    listed=st.lists(st.sampled_from("abcdefgh"), max_size=8, unique=True),
+    own=st.integers(0, OWN_NAMES_MAX + 5),
+    fails=st.booleans(),
+)
+def test_each_reduction_tells_less_and_the_last_one_nothing_that_could_be_large(
+    listed: list[str], own: int, fails: bool
+) -> None:
+    book = ready_book(hbm_slots=2, host_slots=4)
+    people = {EngineAdapter(f"own-{number}"): "" for number in range(own)}
+    names = models(*listed)
+    book.saw_models(replace(names, adapters={**names.adapters, **people}), 1.0)
+    if fails:
+        book.load_accepted(spec("z"), 1.0)
+        book.load_started(name("z"), 1.0)
+        book.load_ended(name("z"), Reason.ENGINE_REFUSED, 1.0)
+    whole = engine_state(book, 2.0)
+    states = [reduced(whole, reduction) for reduction in range(REDUCTIONS + 1)]
+    assert states[0] == whole
+    assert not any(is_managed(told) for told in states[1].registered)
+    assert states[1].registered == tuple(people)[-OWN_NAMES_MAX:]
+    assert states[1].residents == whole.residents
+    assert {r.state for r in states[2].residents} <= {AdapterState.RESIDENT}
+    assert states[-1].residents == states[-1].failures == ()
+    sizes = [len(encode(report_of(state))) for state in states]
+    assert sizes == sorted(sizes, reverse=True)
+    for state in states:
+        assert replace(state, registered=(), residents=(), failures=()) == replace(
+            whole, registered=(), residents=(), failures=()
+        )
