@@ -80,6 +80,14 @@ class EngineSuite:
             await test.load(NAMES[0], NAMES[0])
             assert NAMES[0] in (await test.engine.models()).adapters
 
+    async def test_a_registered_name_is_not_loaded_from_another_path(self) -> None:
+        async with self.open() as test:
+            await test.load(*NAMES[:2])
+            with pytest.raises(EngineCallError) as refused:
+                await test.engine.load(NAMES[0], test.path(NAMES[1]))
+            assert refused.value.status == 400
+            assert (await test.engine.models()).adapters[NAMES[0]] == test.path(NAMES[0])
+
     async def test_what_is_not_there_cannot_be_loaded(self) -> None:
         async with self.open() as test:
             with pytest.raises(EngineCallError) as refused:

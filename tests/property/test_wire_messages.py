@@ -299,6 +299,12 @@ def in_flight(count: int) -> schemas.Message:
     )
 
 
+def ensure(deadline_ms: float) -> schemas.Message:
+    return schemas.EnsureRequest(
+        engine=ENGINE.engine, adapter=PLANNED, deadline_ms=deadline_ms, gateway=GatewayId("g")
+    )
+
+
 def engines(count: int) -> list[EngineState]:
     return [replace(ENGINE, engine=EngineId(f"n1.e{i}")) for i in range(count)]
 
@@ -326,6 +332,9 @@ def engines(count: int) -> list[EngineState]:
         (node_record(ENGINE), node_record(replace(ENGINE, engine=EngineId("other.a")))),
         (node_record(ENGINE), node_record(replace(ENGINE, kv_usage=float("nan")))),
         (node_record(ENGINE), node_record(replace(ENGINE, running=-1))),
+        (ensure(0.0), ensure(-1.0)),
+        (ensure(1e9), ensure(float("nan"))),
+        (ensure(1e9), ensure(float("inf"))),
     ],
 )
 def test_the_bounds_of_a_message_are_kept(fits: schemas.Message, beyond: schemas.Message) -> None:

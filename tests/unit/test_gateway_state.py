@@ -83,7 +83,9 @@ class Setting:
         decision = self.state.choose(QUERY, "axiom")
         return decision.winner.engine if decision.winner else None
 
-    def peer(self, engine: EngineId, count: int, seq: int) -> None:
+    def peer(
+        self, engine: EngineId, count: int, seq: int, *, adapter: EngineAdapter = BASE
+    ) -> None:
         self.state.peer_told(
             InFlightReport(
                 kind=ReportKind.FULL,
@@ -91,7 +93,7 @@ class Setting:
                 gateway=GatewayId("peer"),
                 incarnation=1,
                 seq=seq,
-                counts=(InFlightCount(engine=engine, adapter=BASE, count=count),),
+                counts=(InFlightCount(engine=engine, adapter=adapter, count=count),),
             )
         )
 
@@ -199,6 +201,19 @@ async def test_what_peers_have_in_flight_counts_and_goes_with_them(setting: Sett
     assert setting.state.peers == 0
     setting.peer(B, 40, 1)
     assert setting.winner() == A
+
+
+def test_people_are_shown_the_requests_of_all(setting: Setting) -> None:
+    setting.tell(A, in_flight=1)
+    setting.peer(A, 4, 1, adapter=BOT)
+    for _ in range(2):
+        query = Query(base_model="base", adapter=BOT, rank=8)
+        assert setting.state.decide(query, "axiom").winner is not None
+    state = setting.state.engine(A)
+    assert state is not None
+    node = NodeState(region=REGION, node=NODE, incarnation=1, seq=1, engines=(state,))
+    [shown] = setting.state.shown(node).engines
+    assert [r.in_flight for r in shown.residents] == [2 + 4 + 1]
 
 
 async def test_what_others_had_in_flight_does_not_count_for_ever(setting: Setting) -> None:

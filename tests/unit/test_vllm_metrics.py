@@ -51,6 +51,22 @@ def test_a_value_that_is_no_number_is_refused(value: str) -> None:
         read_metrics(MINIMUM.replace(" 3.0", f" {value}"))
 
 
+@pytest.mark.parametrize("value", ["-1.0", "1e300", "+Inf"])
+def test_a_value_that_counts_nothing_is_as_if_it_were_not_there(value: str) -> None:
+    with pytest.raises(EngineCallError):
+        read_metrics(MINIMUM.replace(" 3.0", f" {value}"))
+    page = MINIMUM + f"vllm:kv_cache_usage_perc {value}\nvllm:prompt_tokens_total {value}\n"
+    page += f'vllm:num_requests_waiting_by_reason{{reason="deferred"}} {value}\n'
+    sample = read_metrics(page)
+    assert (sample.kv_usage, sample.prompt_tokens, sample.deferred) == (None, 0.0, 0)
+
+
+@pytest.mark.parametrize("slots", ["-1", "4097", "two"])
+def test_a_page_with_absurd_slots_is_refused(slots: str) -> None:
+    with pytest.raises(EngineCallError, match="does not parse"):
+        read_metrics(MINIMUM + lora("a", "a", "3.5e+09").replace('"4"', f'"{slots}"'))
+
+
 def test_waiting_by_reason_does_not_count_as_waiting() -> None:
     page = MINIMUM + (
         f'vllm:num_requests_waiting_by_reason{{{LABELS},reason="capacity"}} 1.0\n'

@@ -118,7 +118,7 @@ class RegionFeed:
         now_ms = self._clock.now_ms()
         return tuple(
             SeenNode(
-                state=node,
+                state=self._state.shown(node),
                 liveness=self._liveness_of(node.node),
                 heard_age_ms=_age(self._heard_ms.get(node.node), now_ms),
             )

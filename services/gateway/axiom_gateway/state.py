@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.decision import Decision, Query
@@ -140,6 +141,19 @@ class GatewayState:
             InFlightCount(engine=engine, adapter=adapter, count=count)
             for adapter, count in self._fleet.in_flight_on(engine).items()
         )
+
+    def shown(self, node: NodeState) -> NodeState:
+        """A node for people to see: with the requests that gateways have in flight there, beside
+        those that its agent tells of."""
+        return replace(node, engines=tuple(self._shown(engine) for engine in node.engines))
+
+    def _shown(self, engine: EngineState) -> EngineState:
+        counts = Counter(self._fleet.in_flight_on(engine.engine))
+        counts.update(self._vectors.of(engine.engine))
+        residents = (
+            replace(r, in_flight=counts[r.adapter] + (r.in_flight or 0)) for r in engine.residents
+        )
+        return replace(engine, residents=tuple(residents))
 
     # What the region tells.
 
