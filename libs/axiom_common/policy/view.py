@@ -1,6 +1,6 @@
 """What the kernel sees: the fleet as columns, one question, and what is predicted for it.
 
-Arrays only, so that the numpy kernel and a compiled one read the same memory. `Fleet` alone writes.
+Arrays only, so that the numpy kernel and a compiled one can read one memory; `FleetRows` writes it.
 """
 
 from __future__ import annotations
