@@ -23,9 +23,17 @@ from axiom_common.ports.engine import EngineModels, EngineResidency
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.engine import FakeEngine
 from axiom_node_agent.engine_view import view_of
-from axiom_node_agent.loader import ASKERS_MAX, LOADS_WAITING_MAX, RELIST_MS, SLOT_WAIT_MS, Loader
+from axiom_node_agent.loader import (
+    ASKERS_MAX,
+    LOADS_WAITING_MAX,
+    RECONCILE_MS,
+    RELIST_MS,
+    SLOT_WAIT_MS,
+    Loader,
+)
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.poller import Poller
+from axiom_node_agent.reconciler import DRAIN_MS
 from axiom_node_agent.state import EngineBook
 
 RESIDENT = EnsureResult(outcome=EnsureOutcome.RESIDENT)
@@ -360,29 +368,23 @@ async def test_a_plan_replaces_other_weights_under_its_names() -> None:
         assert at.engine.unloads == [name("a")]
 
 
-async def test_what_a_gateway_asks_for_after_the_plan_came_is_not_unloaded_by_it() -> None:
+async def test_a_plan_unloads_a_name_once_and_not_what_was_asked_for_since() -> None:
     async with bench() as at:
-        assert await at.ensure("a") == RESIDENT
-        retire = EnginePlan(engine=ENGINE, unload=(name("a"),))
+        for text in ("a", "b"):
+            await at.engine.load(name(text), spec(text).path)
+        await at.relist()
+        retire = EnginePlan(engine=ENGINE, unload=(name("a"), name("b")))
         at.loader.want(retire)
-        assert await at.ensure("a") == RESIDENT
+        assert await at.ensure("b") == RESIDENT
         at.forget_leases()
-        at.loader.want(retire)
-        await asyncio.sleep(0.6)
-        assert at.engine.unloads == []
-        at.loader.want(EnginePlan(engine=ENGINE, unload=(name("a"), name("b"))))
         await eventually(lambda: at.engine.unloads == [name("a")])
-
-
-async def test_a_plan_unloads_a_name_once() -> None:
-    async with bench() as at:
-        for _ in range(2):
-            await at.engine.load(name("a"), spec("a").path)
-            await at.relist()
-            at.loader.want(EnginePlan(engine=ENGINE, unload=(name("a"),)))
-            await eventually(lambda: at.engine.unloads == [name("a")])
-        await asyncio.sleep(0.6)
+        await at.engine.load(name("a"), spec("a").path)
+        await at.relist()
+        at.loader.want(retire)
+        await asyncio.sleep((DRAIN_MS + 1.5 * RECONCILE_MS) / 1e3)
         assert at.engine.unloads == [name("a")]
+        at.loader.want(EnginePlan(engine=ENGINE, unload=(name("b"),)))
+        await eventually(lambda: at.engine.unloads == [name("a"), name("b")])
 
 
 async def test_nothing_is_unloaded_while_requests_may_be_unheard_of() -> None:
@@ -392,7 +394,7 @@ async def test_nothing_is_unloaded_while_requests_may_be_unheard_of() -> None:
         await at.relist()
         at.loader.want(EnginePlan(engine=ENGINE, unload=(name("a"),)))
         await eventually(lambda: at.book.lives[name("a")].state is AdapterState.DRAINING)
-        await asyncio.sleep(0.6)
+        await asyncio.sleep((DRAIN_MS + 1.5 * RECONCILE_MS) / 1e3)
         assert at.engine.unloads == []
         at.unloads[0] = True
         await eventually(lambda: at.engine.unloads == [name("a")])
