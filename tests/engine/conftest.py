@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine.real_engine import real_engine
+from tests.engine.real_engine import RealEngine, real_engine
 
 _HERE = Path(__file__).resolve().parent
 _PYTHON, _MODEL = "engine_python", "engine_model"
@@ -29,10 +29,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.fixture(scope="session")
-def place(pytestconfig: pytest.Config) -> Iterator[tuple[str, str]]:
-    """(URL of one real engine, folder of its adapters), for the whole session."""
+def engine(pytestconfig: pytest.Config) -> Iterator[RealEngine]:
+    """One real engine for the whole session."""
     python, model = pytestconfig.getoption(_PYTHON), pytestconfig.getoption(_MODEL)
     if python is None or model is None:
         pytest.fail("no engine: run tests/engine/run, which installs one", pytrace=False)
-    with real_engine(python.absolute(), model.absolute()) as url:
-        yield url, str(model.absolute())
+    with real_engine(python.absolute(), model.absolute()) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def place(engine: RealEngine) -> tuple[str, str]:
+    """(URL of the engine, folder of its adapters)."""
+    return engine.url, str(engine.model)

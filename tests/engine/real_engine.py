@@ -15,6 +15,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from axiom_cli.stack.servers import HOST, die_with_parent, free_port
@@ -54,9 +55,18 @@ def _flags(model: Path, port: int) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class RealEngine:
+    """An engine that is up, and the folder with its model and adapters."""
+
+    url: str
+    model: Path
+    process: subprocess.Popen[bytes]
+
+
 @contextlib.contextmanager
-def real_engine(python: Path, model: Path) -> Iterator[str]:
-    """The URL of an engine that serves `model` by the vLLM of `python`."""
+def real_engine(python: Path, model: Path) -> Iterator[RealEngine]:
+    """An engine that serves `model` by the vLLM of `python`."""
     with tempfile.TemporaryDirectory(prefix="vllm", ignore_cleanup_errors=True) as folder:
         port = free_port()
         log_path = Path(folder, "log")
@@ -75,7 +85,7 @@ def real_engine(python: Path, model: Path) -> Iterator[str]:
         try:
             url = f"http://{HOST}:{port}"
             _wait(process, url, log_path)
-            yield url
+            yield RealEngine(url, model, process)
         finally:
             _stop(process)
 

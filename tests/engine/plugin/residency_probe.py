@@ -1,5 +1,8 @@
 """Lets a vLLM under test tell which adapters it holds: GET /agent/lora_residency.
 
+After `?hide` it answers as stock vLLM does, until `?show`, but for `?judge`: so an agent beside it
+has to infer what the judge of the inference can ask for.
+
 Given to vLLM 0.32 as `--worker-extension-cls residency_probe.WorkerExtension --middleware
 residency_probe.Middleware`, with this folder on PYTHONPATH. The worker half reads private
 attributes of that version; it is the judge of what Axiom infers, not a part of Axiom.
@@ -35,9 +38,16 @@ class Middleware:
 
     def __init__(self, app: Any) -> None:
         self.app = app
+        self.hidden = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["path"] != PATH:
+            await self.app(scope, receive, send)
+            return
+        query = scope["query_string"]
+        if query in (b"hide", b"show"):
+            self.hidden = query == b"hide"
+        elif self.hidden and query != b"judge":
             await self.app(scope, receive, send)
             return
         state = scope["app"].state
