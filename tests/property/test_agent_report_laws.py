@@ -98,6 +98,52 @@ def test_no_list_of_names_makes_a_report_unreadable(
     assert sent(book, 2.0).engines[0].registered == tuple(listed)
 
 
+HAPPENS = st.lists(
+    st.tuples(
+        st.sampled_from(["load", "start", "end", "fail", "withdraw", "grant", "unload", "count"]),
+        st.sampled_from("abcdef"),
+        st.floats(0.0, 1e4),
+    ),
+    max_size=30,
+)
+
+
+@given(HAPPENS, st.floats(0.0, 1e6))
+def test_no_course_of_loads_and_uses_makes_a_report_unreadable(
+    happened: list[tuple[str, str, float]], later_ms: float
+) -> None:
+    """In any order that a loader could produce, looked at whenever."""
+    book = ready_book("a", "b")
+    now_ms = 0.0
+    for event, text, passed_ms in happened:
+        now_ms += passed_ms
+        happen(book, event, text, now_ms)
+        told = [r.adapter for r in sent(book, now_ms).engines[0].residents]
+        assert len(told) == len(set(told))
+    sent(book, now_ms + later_ms)
+
+
+def happen(book: EngineBook, event: str, text: str, now_ms: float) -> None:
+    adapter = name(text)
+    load = book.loads.get(adapter)
+    match event:
+        case "load" if load is None:
+            book.load_accepted(spec(text), now_ms)
+        case "start" if load is not None and load.started_ms is None:
+            book.load_started(adapter, now_ms)
+        case "end" | "fail" if load is not None and load.started_ms is not None:
+            book.load_ended(adapter, Reason.ENGINE_REFUSED if event == "fail" else None, now_ms)
+        case "withdraw" if load is not None and load.started_ms is None:
+            book.load_withdrawn(adapter, now_ms)
+        case "grant":
+            book.granted(spec(text), now_ms)
+        case "unload" if adapter in book.registered:
+            book.unload_started(adapter, now_ms)
+            book.unload_ended(adapter, now_ms, done=int(now_ms) % 2 == 0)
+        case "count":
+            book.in_flight({} if adapter in book.counts else {adapter: 1}, now_ms)
+
+
 @given(
     listed=st.lists(st.sampled_from("abcdefgh"), max_size=8, unique=True),
     own=st.integers(0, OWN_NAMES_MAX + 5),

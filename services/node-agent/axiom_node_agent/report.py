@@ -38,7 +38,7 @@ def engine_state(book: EngineBook, now_ms: float) -> EngineState:
         ttft_ms=latencies.ttft_ms,
         tpot_ms=latencies.tpot_ms,
         prefill_ms_per_token=latencies.prefill_ms_per_token,
-        load_queue_ms=max((*(rest for _, rest in rests), *activations), default=0.0),
+        load_queue_ms=max((0.0, *(rest_ms for _, rest_ms in rests), *activations)),
         residents=(*_copies(book, now_ms), *_loads(book, rests))[-RESIDENTS_MAX:],
         registered=tuple(book.registered)[-REGISTERED_MAX:],
         failures=tuple(_failures(book, now_ms)),
