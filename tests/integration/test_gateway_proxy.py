@@ -4,70 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.eventually import eventually
+from tests.scripted_engine import STREAM_HEAD, ScriptedEngine, Write, chunk, event, whole
 
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_gateway.asgi import Exchange, Message
 from axiom_gateway.proxy import Proxy, Try, Upstream, Verdict
-
-Write = Callable[[bytes], Awaitable[None]]
-Script = Callable[[bytes, Write], Awaitable[None]]
-
-STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    b"transfer-encoding: chunked\r\n\r\n"
-)
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-def event(text: str) -> bytes:
-    return b'data: {"model":"bot~1","text":%s}\n\n' % json.dumps(text).encode()
-
-
-def whole(status: int, body: bytes) -> bytes:
-    head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n"
-    return head.encode() + b"content-length: %d\r\n\r\n%s" % (len(body), body)
-
-
-class Engine:
-    """A server that sends what a script says, to the byte, and then closes the connection."""
-
-    def __init__(self) -> None:
-        self.requests: list[bytes] = []
-        self.cut = 0
-        self.url = ""
-
-    @asynccontextmanager
-    async def serving(self, script: Script) -> AsyncIterator[Engine]:
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            self.requests.append(head + await reader.readexactly(length))
-
-            async def write(data: bytes) -> None:
-                writer.write(data)
-                await writer.drain()
-
-            try:
-                await script(self.requests[-1], write)
-            except OSError:
-                self.cut += 1
-            writer.close()
-
-        server = await asyncio.start_server(handle, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        self.url = f"http://{host}:{port}"
-        try:
-            yield self
-        finally:
-            server.close()
 
 
 class Client:
@@ -102,9 +47,9 @@ class Client:
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
-    proxy = Proxy(SystemClock(), connect_ms=1000, idle_ms=300, connections_max=8)
+    proxy = Proxy(SystemClock(), connect_ms=1000, idle_ms=300)
     yield proxy
-    await proxy.close()
+    proxy.close()
 
 
 async def forward(
@@ -112,12 +57,14 @@ async def forward(
 ) -> Try:
     seen = [] if first is None else first
     to = Upstream(
-        url=url + "/v1/completions",
+        url=url,
+        path="/v1/completions",
         served_name="bot~1",
         model="bot",
         is_adapter=True,
         body=b'{"model":"bot~1"}',
         request_id="r-1",
+        sent_ms=0.0,
     )
     return await proxy.forward(to, client.exchange, lambda: seen.append(None))
 
@@ -131,7 +78,7 @@ async def test_a_stream_is_passed_on_event_by_event_under_the_clients_name(proxy
         await write(chunk(event("b")) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
     client, first = Client({"traceparent": "00-1", "authorization": "Bearer s"}), list[None]()
-    async with Engine().serving(script) as engine, asyncio.TaskGroup() as group:
+    async with ScriptedEngine().serving(script) as engine, asyncio.TaskGroup() as group:
         trying = group.create_task(forward(proxy, engine.url, client, first=first), name="try")
         await eventually(lambda: client.pieces)
         assert client.pieces == [event("a").replace(b"bot~1", b"bot")]
@@ -153,7 +100,7 @@ async def test_a_whole_answer_gets_the_clients_name(proxy: Proxy) -> None:
         await write(whole(200, b'{"model":"bot~1","choices":[{"text":"bot~1"}]}'))
 
     client = Client()
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         assert (await forward(proxy, engine.url, client)).verdict is Verdict.SERVED
     assert json.loads(client.body) == {"model": "bot", "choices": [{"text": "bot~1"}]}
 
@@ -179,7 +126,7 @@ async def test_a_failure_before_the_first_byte_leaves_no_trace(proxy: Proxy, sen
         await write(sent)
 
     client, first = Client(), list[None]()
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         outcome = await forward(proxy, engine.url, client, first=first)
     assert outcome.verdict is Verdict.FAILED
     assert outcome.detail
@@ -187,7 +134,7 @@ async def test_a_failure_before_the_first_byte_leaves_no_trace(proxy: Proxy, sen
 
 
 async def test_nobody_listening_is_a_failure(proxy: Proxy) -> None:
-    async with Engine().serving(lambda _, __: asyncio.sleep(0)) as engine:
+    async with ScriptedEngine().serving(lambda _, __: asyncio.sleep(0)) as engine:
         url = engine.url
     client = Client()
     assert (await forward(proxy, url, client)).verdict is Verdict.FAILED
@@ -202,7 +149,7 @@ async def test_an_engine_that_falls_silent_is_a_failure(proxy: Proxy) -> None:
         await gone.wait()
 
     client = Client()
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         assert (await forward(proxy, engine.url, client)).verdict is Verdict.FAILED
         gone.set()
     assert client.status is None
@@ -213,25 +160,31 @@ async def test_a_stream_cut_inside_an_event_ends_with_whole_events(proxy: Proxy)
         await write(STREAM_HEAD + chunk(event("a") + event("b")[:-9]))
 
     client = Client()
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         assert (await forward(proxy, engine.url, client)).verdict is Verdict.BROKEN
     assert client.body == event("a").replace(b"bot~1", b"bot")
     assert not client.ended
 
 
 async def test_an_error_event_of_the_engine_is_passed_on(proxy: Proxy) -> None:
-    error = b'data: {"error":{"message":"Internal server error","code":500}}\n\ndata: [DONE]\n\n'
+    error = {"message": "bot~1: out of memory", "type": "InternalServerError", "code": 500}
+    events = b'data: {"error": %s}\n\ndata: [DONE]\n\n' % json.dumps(error).encode()
 
     client = Client()
 
     async def script(_: bytes, write: Write) -> None:
         await write(STREAM_HEAD + chunk(event("a")))
         await eventually(lambda: client.pieces)
-        await write(chunk(error) + b"0\r\n\r\n")
+        await write(chunk(events) + b"0\r\n\r\n")
 
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         assert (await forward(proxy, engine.url, client)).verdict is Verdict.BROKEN
-    assert client.body.endswith(error)
+    said = client.body.split(b"\n\n")
+    assert json.loads(said[1].removeprefix(b"data: "))["error"] == error | {
+        "message": "bot: out of memory",
+        "param": None,
+    }
+    assert said[2:] == [b"data: [DONE]", b""]
     assert client.ended
 
 
@@ -247,7 +200,7 @@ async def test_the_clients_own_fault_is_passed_on_and_is_no_failure(proxy: Proxy
         await write(whole(400, json.dumps({"error": refusal}).encode()))
 
     client = Client()
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         assert (await forward(proxy, engine.url, client)).verdict is Verdict.REJECTED
     assert client.status == 400
     renamed = refusal | {"message": "bot takes at most 8 tokens, not bot~11."}
@@ -259,7 +212,7 @@ async def test_a_4xx_of_another_shape_is_put_into_openais(proxy: Proxy) -> None:
         await write(whole(404, b'{"detail":"Not Found"}'))
 
     client = Client()
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         assert (await forward(proxy, engine.url, client)).verdict is Verdict.REJECTED
     assert client.status == 404
     assert "Not Found" in json.loads(client.body)["error"]["message"]
@@ -271,7 +224,7 @@ async def test_an_engine_that_forgot_the_adapter_is_told_apart(proxy: Proxy) -> 
         await write(whole(404, json.dumps({"error": {"message": message}}).encode()))
 
     client = Client()
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         assert (await forward(proxy, engine.url, client)).verdict is Verdict.FORGOTTEN
     assert client.status is None
 
@@ -284,7 +237,7 @@ async def test_cancelling_a_try_closes_the_connection(proxy: Proxy) -> None:
             await asyncio.sleep(0.001)
 
     client = Client()
-    async with Engine().serving(script) as engine:
+    async with ScriptedEngine().serving(script) as engine:
         async with asyncio.TaskGroup() as group:
             trying = group.create_task(forward(proxy, engine.url, client), name="try")
             await eventually(lambda: client.pieces)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from axiom_gateway.errors import ApiError
 from axiom_gateway.openai_requests import Endpoint, parse
-from axiom_gateway.rewrite import StreamRewriter, rename
+from axiom_gateway.rewrite import Renaming, StreamRewriter
 
 SERVED = "support-bot~1"
 PUBLIC = "support-bot"
@@ -50,6 +50,8 @@ def streams(draw: st.DrawFn) -> bytes:
     out = []
     for _ in range(draw(st.integers(1, 5))):
         document = draw(OBJECT) | draw(st.sampled_from([{}, {"model": SERVED}]))
+        if isinstance(document.get("error"), dict):
+            del document["error"]  # An error is made anew, see below.
         style: dict[str, Any] = draw(
             st.sampled_from([{"separators": (",", ":")}, {"ensure_ascii": False}])
         )
@@ -60,8 +62,11 @@ def streams(draw: st.DrawFn) -> bytes:
     return "".join(out).encode("utf-8", "surrogatepass")
 
 
-def _rewritten(stream: bytes, cuts: list[int], name: str | None = PUBLIC) -> bytes:
-    rewriter = StreamRewriter(name)
+RENAMING = Renaming(SERVED, PUBLIC)
+
+
+def _rewritten(stream: bytes, cuts: list[int], renaming: Renaming = RENAMING) -> bytes:
+    rewriter = StreamRewriter(renaming)
     edges = [0, *sorted(c % (len(stream) + 1) for c in cuts), len(stream)]
     pieces = [rewriter.feed(stream[a:b]) for a, b in itertools.pairwise(edges) if a < b]
     return b"".join(pieces) + rewriter.finish()
@@ -76,7 +81,7 @@ def test_a_stream_cut_anywhere_is_rewritten_as_if_whole(stream: bytes, cuts: lis
 def test_without_a_name_to_put_in_the_stream_passes_as_it_is(
     stream: bytes, cuts: list[int]
 ) -> None:
-    assert _rewritten(stream, cuts, name=None) == stream
+    assert _rewritten(stream, cuts, Renaming(SERVED, SERVED)) == stream
 
 
 @given(streams())
@@ -94,18 +99,32 @@ def test_each_event_changes_in_its_top_level_model_alone(stream: bytes) -> None:
         assert json.loads(new[5:]) == document
 
 
+@given(
+    st.text(st.characters(exclude_characters="<", exclude_categories=["Cs"]), min_size=1),
+    st.sampled_from([f"{SERVED}: %s", "%s", f"%s {SERVED}."]),
+)
+def test_an_error_event_keeps_its_words_and_loses_the_engines_name(text: str, frame: str) -> None:
+    event = json.dumps({"error": {"message": frame % text, "code": 404}})
+    said = json.loads(_rewritten(f"data: {event}\n\n".encode(), [])[6:])["error"]
+    assert said["code"] == 404
+    assert said["message"] == (frame % text).replace(SERVED, PUBLIC)
+
+
 @given(OBJECT)
 def test_a_document_changes_in_its_top_level_model_alone(document: dict[str, Any]) -> None:
-    changed = json.loads(rename(json.dumps(document).encode(), PUBLIC))
+    changed = json.loads(RENAMING.document(json.dumps(document).encode()))
     assert changed == (document | {"model": PUBLIC} if "model" in document else document)
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_document_passes(junk: bytes) -> None:
+def test_what_is_no_document_passes_without_the_engines_name(junk: bytes) -> None:
     with contextlib.suppress(ValueError):
         if isinstance(json.loads(junk), dict):
             return
-    assert rename(junk, PUBLIC) == junk
+    assert RENAMING.document(junk) == junk
+    assert RENAMING.document(b"<" + SERVED.encode() + b">" + junk) == (
+        b"<" + PUBLIC.encode() + b">" + junk
+    )
 
 
 BODY = st.one_of(

@@ -10,7 +10,7 @@ from axiom_common.model.decision import Decision, Query
 from axiom_common.model.reason import Reason
 from axiom_gateway.decisions import DecisionLog, DecisionRecord
 from axiom_gateway.errors import NAMES_SHOWN_MAX, from_engine, refused, unknown_model
-from axiom_gateway.rewrite import rename_in_text
+from axiom_gateway.rewrite import Renaming
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,39 @@ def test_what_an_engine_says_in_another_shape_is_kept_as_text(body: bytes) -> No
     ("text", "expected"),
     [
         ("The model `bot~1` does not exist.", "The model `bot` does not exist."),
-        ("bot~1, bot~12 and my-bot~1", "bot, bot~12 and my-bot~1"),
+        ("lora:bot~1: no /weights/bot~1/a.bin", "lora:bot: no /weights/bot/a.bin"),
+        ("bot~1, bot~12", "bot, bot~12"),
         ("nothing of it", "nothing of it"),
     ],
 )
-def test_an_engines_name_for_the_model_is_replaced_as_a_word(text: str, expected: str) -> None:
-    assert rename_in_text(text, "bot~1", "bot") == expected
+def test_an_adapters_name_on_the_engine_is_replaced_wherever_it_stands(
+    text: str, expected: str
+) -> None:
+    assert Renaming("bot~1", "bot").text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The model `org/m` does not exist.", "The model `base` does not exist."),
+        ("org/m: no. org/m.", "base: no. base."),
+        ("org/m2, my-org/m and org/m:x", "org/m2, my-org/m and org/m:x"),
+    ],
+)
+def test_another_name_on_the_engine_is_replaced_as_a_word(text: str, expected: str) -> None:
+    assert Renaming("org/m", "base").text(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html><body>Bad gateway</body></html>",
+        'Traceback (most recent call last):\n  File "engine.py", line 1, in f',
+    ],
+)
+def test_pages_and_stack_traces_are_not_shown(text: str) -> None:
+    for body in (text.encode(), json.dumps({"error": {"message": text}}).encode()):
+        assert from_engine(400, body).message.rstrip(".") == "The engine answered 400"
 
 
 def test_the_log_of_decisions_keeps_the_latest_ids_with_all_their_tries() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from axiom_common.errors import SettingsError
+from axiom_common.runtime.http_protocol import BoundedProtocol
 
 _BACKLOG = 2048
 
@@ -35,7 +36,9 @@ class HttpServer:
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=BoundedProtocol,
+            ws="none",
+            proxy_headers=False,
             loop="none",
             lifespan="off",
             log_config=None,

@@ -93,7 +93,6 @@ class GatewayApp:
             clock,
             connect_ms=settings.connect_ms,
             idle_ms=settings.engine_idle_ms,
-            connections_max=settings.requests_max,
         )
 
     async def start(self, owner: Owner) -> App:
@@ -176,7 +175,7 @@ class GatewayApp:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._proxy.close()
+        self._proxy.close()
 
     def readiness(self) -> Readiness:
         """Ready from the end of the start until the drain begins."""

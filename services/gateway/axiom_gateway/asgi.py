@@ -20,6 +20,8 @@ Headers = list[tuple[bytes, bytes]]
 JSON = b"application/json"
 _CONTENT_LENGTH = b"content-length"
 _CONTENT_TYPE = b"content-type"
+DROPPED_BYTES_MAX = 64 << 20
+"""Of a body that is refused for its size; then the connection is cut."""
 WATCH_AFTER_S = 0.01
 """Most small answers are over by then, and no task is spent on watching their client."""
 _RETRY_AFTER = headers.RETRY_AFTER.encode()
@@ -68,6 +70,10 @@ class Exchange:
         value = self._asked.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
+    def raw_header(self, name: bytes) -> bytes | None:
+        """A request header as it came; `name` in lower case."""
+        return self._asked.get(name)
+
     def set_header(self, name: bytes, value: bytes) -> None:
         """A header that the answer will carry, whatever the answer is."""
         self._headers[name] = value
@@ -79,23 +85,36 @@ class Exchange:
         """
         announced = self.header("content-length")
         if announced is not None and announced.isdigit() and int(announced) > bytes_max:
+            if self.header("expect") is None:
+                await self._drop_body()
             raise too_large(bytes_max)
         parts: list[bytes] = []
         size = 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError
-            part = message.get("body", b"")
+        while not self.has_body:
+            part = await self._part()
             size += len(part)
             if size > bytes_max:
+                parts.clear()
+                await self._drop_body()
                 raise too_large(bytes_max)
             take(len(part))
             self.buffered_bytes += len(part)
             parts.append(part)
-            if not message.get("more_body", False):
-                self.has_body = True
-                return b"".join(parts) if len(parts) > 1 else part
+        return b"".join(parts) if len(parts) > 1 else parts[0]
+
+    async def _part(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        self.has_body = not message.get("more_body", False)
+        part: bytes = message.get("body", b"")
+        return part
+
+    async def _drop_body(self) -> None:
+        """Read on, for most clients look at an answer only when they have sent all."""
+        left = DROPPED_BYTES_MAX
+        while left > 0 and not self.has_body:
+            left -= len(await self._part())
 
     def watch_client(self, owner: Owner) -> None:
         """End the exchange when its client goes, until `unwatch`. Only after `body`."""

@@ -218,12 +218,14 @@ class Dispatcher:
         adapter = job.target.adapter
         served_name = state.served_name if adapter == BASE else adapter
         to = Upstream(
-            url=state.url + job.request.endpoint.value,
+            url=state.url,
+            path=job.request.endpoint.value,
             served_name=served_name,
             model=job.request.model,
             is_adapter=adapter != BASE,
             body=job.request.body_for(served_name),
             request_id=job.request_id,
+            sent_ms=self._clock.now_ms(),
         )
         job.exchange.set_header(_ENGINE, engine.encode())
 

@@ -19,6 +19,8 @@ from axiom_common.errors import AxiomError
 from axiom_common.model.reason import Reason
 
 NAMES_SHOWN_MAX = 50
+MESSAGE_CHARS_MAX = 2000
+"""Of what an engine says."""
 
 _STATUS: dict[Reason, int] = {
     Reason.UNKNOWN_MODEL: 404,
@@ -135,15 +137,23 @@ def from_engine(status: int, body: bytes) -> ApiError:
     try:
         error = _ENGINE_ERROR.decode(body).error
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        text = body[:200].decode(errors="replace")
-        return ApiError(f"The engine answered {status}: {text}", status=status, kind="engine_error")
+        text = _presentable(body[:MESSAGE_CHARS_MAX].decode(errors="replace"))
+        message = f"The engine answered {status}: {text}".removesuffix(": ")
+        return ApiError(message, status=status, kind="engine_error")
     return ApiError(
-        error.message,
+        _presentable(error.message) or f"The engine answered {status}.",
         status=status,
         kind=error.type or "engine_error",
         param=error.param,
         code=error.code,
     )
+
+
+def _presentable(text: str) -> str:
+    """What a client may see of an engine's words: no page of HTML, no stack trace."""
+    if text.lstrip().startswith("<") or "Traceback (most recent call last)" in text:
+        return ""
+    return text[:MESSAGE_CHARS_MAX]
 
 
 class _EngineErrorFields(msgspec.Struct):

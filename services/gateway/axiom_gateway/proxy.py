@@ -7,28 +7,23 @@ fail up to its last byte.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
-
-import aiohttp
 
 from axiom_common.errors import UnavailableError
 from axiom_common.ports.clock import Clock
 from axiom_common.wire import headers
 from axiom_gateway import errors
-from axiom_gateway.asgi import Exchange
-from axiom_gateway.rewrite import StreamRewriter, rename, rename_in_text
+from axiom_gateway.asgi import JSON, Exchange
+from axiom_gateway.engine_http import EngineConnection, EngineConnections
+from axiom_gateway.rewrite import Renaming, StreamRewriter
 
 ANSWER_BYTES_MAX = 64 << 20
 REFUSAL_BYTES_MAX = 1 << 20
-LARGE_BODY_BYTES = 1 << 18
-KEEP_ALIVE_S = 4.0
-"""Below the 5 s after which vLLM closes an idle connection: a request must not meet that close."""
-PASSED_ON = (headers.TRACEPARENT, headers.TRACESTATE, "user-agent")
+PASSED_ON = (headers.TRACEPARENT.encode(), headers.TRACESTATE.encode(), b"user-agent")
 """Request headers that an engine gets as the client sent them."""
-_EVENT_STREAM = "text/event-stream"
+_EVENT_STREAM = b"text/event-stream"
 
 
 class Verdict(StrEnum):
@@ -57,14 +52,21 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """Where one try goes: the engine's URL and path, its name for the model, and the client's."""
+    """One try: the engine's URL and path, its name for the model, the client's, and the body."""
 
     url: str
+    path: str
     served_name: str
     model: str
     is_adapter: bool
     body: bytes
     request_id: str
+    sent_ms: float
+
+    @property
+    def renaming(self) -> Renaming:
+        """How its answer becomes the client's."""
+        return Renaming(self.served_name, self.model)
 
 
 class FirstToken(Protocol):
@@ -76,80 +78,77 @@ class FirstToken(Protocol):
 
 
 class Proxy:
-    """Sends tries to engines over one pool of connections. `close` it at the end.
+    """Sends tries to engines. `close` it at the end.
 
-    `connect_ms` bounds a connect, `idle_ms` the silence between two reads of an answer.
+    `connect_ms` bounds a connect, `idle_ms` each silence within an answer.
     """
 
-    def __init__(
-        self, clock: Clock, *, connect_ms: float, idle_ms: float, connections_max: int
-    ) -> None:
+    def __init__(self, clock: Clock, *, connect_ms: float, idle_ms: float) -> None:
         self._clock = clock
-        connector = aiohttp.TCPConnector(
-            limit=connections_max, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=10
-        )
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=connect_ms / 1e3, sock_read=idle_ms / 1e3
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            timeout=timeout,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"content-type": "application/json", "accept-encoding": "identity"},
-            skip_auto_headers=("user-agent",),
-        )
+        self._engines = EngineConnections(connect_s=connect_ms / 1e3, idle_s=idle_ms / 1e3)
 
-    async def close(self) -> None:
-        """Let go of all connections."""
-        await self._session.close()
+    def close(self) -> None:
+        """Let go of all connections that no try uses."""
+        self._engines.close()
 
     async def forward(self, to: Upstream, exchange: Exchange, first_token: FirstToken) -> Try:
         """One try. Cancelling it closes the connection, which makes the engine stop."""
-        started_ms = self._clock.now_ms()
-        passed = {headers.REQUEST_ID: to.request_id}
-        for name in PASSED_ON:
-            if (value := exchange.header(name)) is not None:
-                passed[name] = value
+        connection: EngineConnection | None = None
         try:
-            async with self._session.post(
-                to.url, data=_payload(to.body), headers=passed, allow_redirects=False
-            ) as response:
-                if response.status != 200:
-                    return await _refusal(response, to, exchange)
-                if response.content_type == _EVENT_STREAM:
-                    stream = _Stream(response, to, exchange, first_token)
-                    return await stream.pass_on(self._clock, started_ms)
-                return await _whole(response, to, exchange, first_token)
-        except (aiohttp.ClientError, TimeoutError, OSError, UnavailableError, ValueError) as error:
+            connection = await self._engines.post(to.url, to.path, _passed(to, exchange), to.body)
+            await connection.read_head()
+            kind = _content_type(connection)
+            if connection.status != 200:
+                return await _refusal(connection, to, exchange)
+            if kind == _EVENT_STREAM:
+                stream = _Stream(connection, to, exchange, first_token, self._clock)
+                return await stream.pass_on()
+            return await _whole(connection, kind, to, exchange, first_token)
+        except UnavailableError as error:
             verdict = Verdict.FAILED if exchange.status is None else Verdict.BROKEN
-            return Try(verdict=verdict, detail=f"{type(error).__name__}: {error}"[:200])
+            return Try(verdict=verdict, detail=str(error)[:200])
+        finally:
+            if connection is not None:
+                self._engines.release(connection)
+
+
+def _passed(to: Upstream, exchange: Exchange) -> bytes:
+    """The request headers that the engine gets, as lines."""
+    lines = [b"x-request-id: ", to.request_id.encode(), b"\r\n"]
+    for name in PASSED_ON:
+        if (value := exchange.raw_header(name)) is not None:
+            lines += (name, b": ", value, b"\r\n")
+    return b"".join(lines)
+
+
+def _content_type(connection: EngineConnection) -> bytes:
+    return connection.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
     """An answer of server-sent events on its way through."""
 
-    response: aiohttp.ClientResponse
+    connection: EngineConnection
     to: Upstream
     exchange: Exchange
     first_token: FirstToken
+    clock: Clock
 
-    async def pass_on(self, clock: Clock, started_ms: float) -> Try:
-        rewriter = StreamRewriter(None if self.to.model == self.to.served_name else self.to.model)
-        exchange = self.exchange
-        read = self.response.content.readany
+    async def pass_on(self) -> Try:
+        rewriter = StreamRewriter(self.to.renaming)
+        exchange, clock = self.exchange, self.clock
         first_ms = 0.0
-        while chunk := await read():
+        while chunk := await self.connection.read():
             out = rewriter.feed(chunk)
             if not out:
                 continue
             if exchange.status is None:
-                if rewriter.error is not None and _is_engine_fault(rewriter.error):
-                    return Try(verdict=Verdict.FAILED, detail="error event")
+                if rewriter.error is not None and rewriter.error.status >= 500:
+                    return Try(verdict=Verdict.FAILED, detail=rewriter.error.message)
                 self.first_token()
                 first_ms = clock.now_ms()
-                await exchange.start(200, _EVENT_STREAM.encode())
+                await exchange.start(200, _EVENT_STREAM)
             await exchange.write(out)
         if exchange.status is None:
             return Try(verdict=Verdict.FAILED, detail="empty stream")
@@ -158,53 +157,50 @@ class _Stream:
             verdict=Verdict.SERVED if rewriter.error is None else Verdict.BROKEN,
             status=200,
             detail="" if rewriter.error is None else "error event",
-            ttft_ms=first_ms - started_ms,
+            ttft_ms=first_ms - self.to.sent_ms,
             tpot_ms=(clock.now_ms() - first_ms) / max(1, rewriter.events - 1),
         )
 
 
 async def _whole(
-    response: aiohttp.ClientResponse, to: Upstream, exchange: Exchange, first_token: FirstToken
+    connection: EngineConnection,
+    kind: bytes,
+    to: Upstream,
+    exchange: Exchange,
+    first_token: FirstToken,
 ) -> Try:
-    body = await _read(response, ANSWER_BYTES_MAX)
+    body = await _read(connection, ANSWER_BYTES_MAX)
+    if kind.startswith(b"text/") or (kind == JSON and not body.lstrip().startswith(b"{")):
+        return Try(verdict=Verdict.FAILED, status=200, detail="no answer in a 200")
     first_token()
-    if to.model != to.served_name:
-        body = rename(body, to.model)
-    await exchange.answer(200, body, response.content_type.encode())
+    if kind == JSON:
+        body = to.renaming.document(body)
+    await exchange.answer(200, body, kind)
     return Try(verdict=Verdict.SERVED, status=200)
 
 
-async def _refusal(response: aiohttp.ClientResponse, to: Upstream, exchange: Exchange) -> Try:
+async def _refusal(connection: EngineConnection, to: Upstream, exchange: Exchange) -> Try:
     """An answer other than 200: the client's fault (4xx) is passed on, the engine's is not."""
-    status = response.status
-    body = await _read(response, REFUSAL_BYTES_MAX)
+    status = connection.status
+    body = await _read(connection, REFUSAL_BYTES_MAX)
     error = errors.from_engine(status, body)
     if not 400 <= status < 500:
         return Try(verdict=Verdict.FAILED, status=status, detail=error.message[:200])
-    if status == 404 and to.is_adapter and to.served_name in error.message:
-        return Try(verdict=Verdict.FORGOTTEN, status=status, detail=error.message[:200])
-    error.message = rename_in_text(error.message, to.served_name, to.model)
+    if status == 404 and to.served_name in error.message:
+        # The name is this gateway's choice: that the engine lacks it is not the client's fault.
+        verdict = Verdict.FORGOTTEN if to.is_adapter else Verdict.FAILED
+        return Try(verdict=verdict, status=status, detail=error.message[:200])
+    error.message = to.renaming.text(error.message)
     await exchange.fail(error)
     return Try(verdict=Verdict.REJECTED, status=status)
 
 
-def _payload(body: bytes) -> bytes | io.BytesIO:
-    """A large body goes out in pieces, so that other requests have their turn in between."""
-    return body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
-
-
-async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+async def _read(connection: EngineConnection, bytes_max: int) -> bytes:
     parts: list[bytes] = []
     size = 0
-    while chunk := await response.content.readany():
-        size += len(chunk)
+    while part := await connection.read():
+        size += len(part)
         if size > bytes_max:
             raise UnavailableError(f"an answer of more than {bytes_max} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
-
-
-def _is_engine_fault(line: bytes) -> bool:
-    """Whether an error event is the engine's fault (its code is no 4xx)."""
-    error = errors.from_engine(500, line.partition(b":")[2])
-    return not str(error.error_code).startswith("4")
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

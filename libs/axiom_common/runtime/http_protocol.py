@@ -1,0 +1,85 @@
+"""HTTP/1.1 as uvicorn speaks it, with the bounds that it lacks.
+
+The head of a request is bounded in size and in time. And a client that leaves is noticed by every
+request that it has on the way: of several in a row (pipelining) uvicorn tells only the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+HEAD_BYTES_MAX = 64 << 10
+HEAD_S_MAX = 30.0
+"""Time for a head that has begun to come, and for a new connection to begin one."""
+
+
+class HeadTooLargeError(Exception):
+    """Ends the parsing of a request; its client gets a 400."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    _head_bytes = 0
+    """Bytes received since the last part of a request that was whole."""
+    _head_limit: asyncio.TimerHandle | None = None
+    _answering: RequestResponseCycle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client connected."""
+        super().connection_made(transport)
+        self._limit_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone; so has whoever reads the answers to its requests."""
+        self._head_done()
+        super().connection_lost(exc)
+        waiting = [cycle for cycle, _ in self.pipeline]
+        for cycle in (*waiting, *([self._answering] if self._answering else [])):
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
+    def data_received(self, data: bytes) -> None:
+        """More of a request, or of several."""
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > HEAD_BYTES_MAX:
+            self.send_400_response("The head of the request is too large.")
+        elif self._head_bytes and self._head_limit is None:
+            self._limit_head()
+
+    def on_headers_complete(self) -> None:
+        """The head is here, the body may follow."""
+        if self._head_bytes > HEAD_BYTES_MAX:
+            # Much of it may be the body that came along.
+            size = sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
+            if size > HEAD_BYTES_MAX:
+                raise HeadTooLargeError
+        self._head_done()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body is here."""
+        self._head_done()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is here."""
+        self._head_done()
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]
+
+    def _limit_head(self) -> None:
+        self._head_limit = self.loop.call_later(HEAD_S_MAX, self.timeout_keep_alive_handler)
+
+    def _head_done(self) -> None:
+        self._head_bytes = 0
+        if self._head_limit is not None:
+            self._head_limit.cancel()
+            self._head_limit = None
