@@ -113,7 +113,7 @@ def test_no_course_of_loads_and_uses_makes_a_report_unreadable(
     happened: list[tuple[str, str, float]], later_ms: float
 ) -> None:
     """In any order that a loader could produce, looked at whenever."""
-    book = ready_book("a", "b")
+    book = ready_book(*"abcd")
     now_ms = 0.0
     for event, text, passed_ms in happened:
         now_ms += passed_ms
