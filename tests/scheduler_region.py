@@ -120,11 +120,11 @@ class FakeRegion:
             ttl_ms=30_000,
         )
 
-    async def scheduler(self, name: str) -> SchedulerApp:
+    async def scheduler(self, name: str, *, bus: FakeBus | None = None) -> SchedulerApp:
         app = SchedulerApp(
             SchedulerSettings(region=REGION),
             holder=name,
-            bus=FakeBus(self.owner, self.hub),
+            bus=bus or FakeBus(self.owner, self.hub),
             registry=self.registry,
             cache=self.cache,
             clock=self.clock,

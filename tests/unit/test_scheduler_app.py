@@ -16,6 +16,7 @@ from axiom_common.model.ids import EngineAdapter, NodeId
 from axiom_common.model.placement import Plan
 from axiom_common.model.reason import Reason
 from axiom_common.ports.registry import Entry
+from axiom_common.testing.bus import FakeBus
 from axiom_common.testing.registry import FakeBucket
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import Lease, PlanRecord, decode, encode
@@ -261,6 +262,48 @@ async def test_a_dead_node_loses_its_adapters_then_its_plan_and_no_other_adapter
         assert "n3" in await region.plans()
         await region.run(30_000)
         assert sorted(await region.plans()) == ["n1", "n2"]
+
+
+async def test_while_the_bus_is_away_no_node_is_forgotten_and_no_plan_deleted() -> None:
+    async with fake_region() as region:
+        region.node("n1")
+        lost = region.node("n2")
+        await declare(region, *(f"a{i}" for i in range(6)))
+        bus = FakeBus(region.owner, region.hub)
+        app = await region.scheduler("s", bus=bus)
+        await region.run(SETTLED_MS)
+        before = await region.plans()
+        bus.disconnect()
+        await region.run(40_000)
+        assert app.readiness().facts["leads"]
+        assert app.readiness().degraded == ("nats-away", "liveness-frozen")
+        assert app.readiness().facts["nodes"] == 2
+        lost.quiet = True
+        await bus.reconnect()
+        await region.run(4_000)
+        assert await region.plans() == before
+        assert app.readiness().degraded == ()
+        await region.run(40_000)
+        assert sorted(await region.plans()) == ["n1"]
+
+
+async def test_a_scheduler_that_starts_while_the_bus_is_away_takes_no_node_for_lost() -> None:
+    async with fake_region() as region:
+        region.node("n1")
+        await declare(region, "a", "b")
+        first = await region.scheduler("s1")
+        await region.run(SETTLED_MS)
+        before = await region.homes()
+        kill(first)
+        bus = FakeBus(region.owner, region.hub)
+        bus.disconnect()
+        second = await region.scheduler("s2", bus=bus)
+        await region.run(60_000)
+        assert second.readiness().facts["leads"]
+        assert await region.homes() == before
+        await bus.reconnect()
+        await region.run(SETTLED_MS)
+        assert await region.homes() == before
 
 
 async def test_a_node_that_comes_back_is_planned_again_above_what_it_saw() -> None:

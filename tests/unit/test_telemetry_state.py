@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import EngineId, NodeId, RegionId
+from axiom_common.state.hearing import RECOVERY_MS, TICK_MS
 from axiom_common.state.liveness import DEAD_MS
 from axiom_common.state.region_view import NodeDelta, Outcome
 from axiom_telemetry.state import (
@@ -35,7 +36,7 @@ def delta(node: NodeId, seq: int) -> NodeDelta:
 
 
 def heard(*reports: NodeState | NodeDelta, now_ms: float = 0.0) -> TelemetryState:
-    state = TelemetryState(REGION, write_every_ms=WRITE_EVERY_MS)
+    state = TelemetryState(REGION, started_ms=0.0, write_every_ms=WRITE_EVERY_MS)
     for report in reports:
         state.hear(report, now_ms, jitter=0.0)
     return state
@@ -47,6 +48,17 @@ def taken(state: TelemetryState, now_ms: float, writes_max: int = 99) -> list[tu
     for write in writes:
         state.wrote(write, now_ms)
     return [(w.state.node, w.state.seq) for w in writes]
+
+
+def ticked(
+    state: TelemetryState, from_ms: float, until_ms: float, *, connected: bool = True
+) -> float:
+    """Sweep each `TICK_MS`; the time then."""
+    now_ms = from_ms
+    while now_ms < until_ms:
+        now_ms += TICK_MS
+        state.sweep(now_ms, connected=connected)
+    return now_ms
 
 
 def test_a_change_is_due_at_once_and_the_next_after_a_while() -> None:
@@ -122,7 +134,7 @@ def test_a_full_state_that_comes_by_itself_spares_the_request() -> None:
 
 
 def test_a_node_known_by_a_change_alone_is_asked() -> None:
-    state = TelemetryState(REGION, write_every_ms=WRITE_EVERY_MS)
+    state = TelemetryState(REGION, started_ms=0.0, write_every_ms=WRITE_EVERY_MS)
     assert state.hear(delta(A, 7), 0, jitter=0) is Outcome.NEEDS_FULL
     assert state.take_resyncs(0) == [A]
     assert (state.node_count, state.dirty_count) == (0, 0)
@@ -136,9 +148,10 @@ def test_a_reconnect_asks_everybody() -> None:
 
 def test_a_silent_node_is_forgotten_with_all_that_was_kept_of_it() -> None:
     state = heard(full(A, 1), full(B, 1), delta(A, 9))
-    assert state.sweep(DEAD_MS - 1, listening=True) == ()
+    ticked(state, 0, DEAD_MS - TICK_MS)
+    assert state.node_count == 2
     state.hear(full(B, 2), DEAD_MS, jitter=0)
-    assert state.sweep(DEAD_MS, listening=True) == (A,)
+    assert state.sweep(DEAD_MS, connected=True) == (A,)
     assert (state.node_count, state.engine_count) == (1, 0)
     assert state.take_resyncs(1e9) == []
     assert taken(state, DEAD_MS) == [(B, 2)]
@@ -150,7 +163,8 @@ def test_a_write_that_ends_after_its_node_was_forgotten_leaves_nothing() -> None
     for end in ("wrote", "not_written"):
         state = heard(full(A, 1))
         [write] = state.take_writes(0, 99)
-        assert state.sweep(DEAD_MS, listening=True) == (A,)
+        ticked(state, 0, DEAD_MS)
+        assert state.node_count == 0
         if end == "wrote":
             state.wrote(write, DEAD_MS)
         else:
@@ -162,10 +176,19 @@ def test_a_write_that_ends_after_its_node_was_forgotten_leaves_nothing() -> None
 
 def test_the_deaf_declare_nobody_dead() -> None:
     state = heard(full(A, 1), full(B, 1))
-    assert state.sweep(2 * DEAD_MS, listening=False) == ()
-    assert state.frozen
-    assert state.sweep(3 * DEAD_MS - 1, listening=True) == ()
-    assert state.frozen
-    state.hear(full(B, 2), 3 * DEAD_MS - 1, jitter=0)
-    assert state.sweep(3 * DEAD_MS, listening=True) == (A,)
+    now_ms = ticked(state, 0, 40_000, connected=False)
+    assert (state.node_count, state.frozen) == (2, True)
+    now_ms = ticked(state, now_ms, now_ms + RECOVERY_MS)
     assert not state.frozen
+    state.hear(full(B, 2), now_ms, jitter=0)
+    now_ms = ticked(state, now_ms, now_ms + DEAD_MS - 2 * TICK_MS)
+    assert state.node_count == 2
+    assert state.sweep(now_ms + TICK_MS, connected=True) == (A,)
+
+
+def test_what_the_deaf_know_grows_old_all_the_same() -> None:
+    state = heard(full(A, 1))
+    taken(state, 0)
+    now_ms = ticked(state, 0, RECORD_TTL_MS, connected=False)
+    state.write_all()
+    assert taken(state, now_ms) == []

@@ -16,6 +16,7 @@ from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import Readiness
+from axiom_common.state.hearing import TICK_MS
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import NodeRecord, decode
 from axiom_scheduler.applier import Applied, Applier
@@ -154,8 +155,9 @@ class SchedulerApp:
     async def _tick(self) -> None:
         """What only time changes."""
         while True:
-            await self._clock.sleep_ms(self._settings.tick_ms)
-            if self._state.sweep(self._clock.now_ms()) or self._term != self._leadership.fence:
+            await self._clock.sleep_ms(TICK_MS)
+            swept = self._state.sweep(self._clock.now_ms(), connected=self._bus.connected)
+            if swept or self._term != self._leadership.fence:
                 self._changed()
             unacknowledged = self._state.unacknowledged(self._applier.plans) if self._term else {}
             self.metrics.unacknowledged.set(len(unacknowledged))

@@ -24,7 +24,6 @@ class SchedulerSettings(ServiceSettings):
     lease_retry_ms: PositiveMs = 200.0
     debounce_ms: PositiveMs = 100.0
     """Changes that come together lead to one placement."""
-    tick_ms: PositiveMs = 500.0
     settle_ms: PositiveMs = 2_000.0
     """How long after its start a scheduler waits for nodes that have a plan before it plans."""
     forget_ms: Annotated[float, Field(gt=DEAD_MS, le=3_600_000)] = 30_000.0

@@ -13,19 +13,22 @@ from axiom_common.model.engine import EngineState, NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.model.placement import Plan
 from axiom_common.model.reason import Reason
+from axiom_common.state.hearing import Hearing
 from axiom_common.state.liveness import Liveness
 from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
 from axiom_scheduler.planner import Snapshot
 
 
 class SchedulerState:
-    """The fold. Times are of the process's own clock, in ms."""
+    """The fold. Times are of the process's own clock, in ms; how long somebody was silent, and what
+    depends on it, is measured while this process could hear (`Hearing`)."""
 
     def __init__(
         self, region: RegionId, *, started_ms: float, settle_ms: float, forget_ms: float
     ) -> None:
         self._region = region
         self._view = RegionView(region)
+        self._hearing = Hearing(started_ms)
         self._liveness = Liveness()
         self._heard_ms: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
@@ -63,20 +66,25 @@ class SchedulerState:
             if self._view.node(node.node) is not None and node.node not in self._heard_ms:
                 self._heard(node.node, now_ms)
 
-    def sweep(self, now_ms: float) -> bool:
-        """Judge nodes by their silence; whether a placement could come out differently now."""
-        sweep = self._liveness.sweep(now_ms)
-        self.frozen = sweep.frozen
+    def sweep(self, now_ms: float, *, connected: bool) -> bool:
+        """Judge nodes by their silence; whether a placement could come out differently now.
+
+        To be called each `hearing.TICK_MS`; `connected` tells whether the bus is there.
+        """
+        self._hearing.tick(now_ms, connected=connected)
+        listened_ms = self._hearing.listened_ms(now_ms)
+        sweep = self._liveness.sweep(listened_ms)
+        self.frozen = sweep.frozen or self._hearing.deaf
         self._silent.update(sweep.dead)
         forgotten = [
-            node for node in self._silent if now_ms - self._heard_ms[node] >= self._forget_ms
+            node for node in self._silent if listened_ms - self._heard_ms[node] >= self._forget_ms
         ]
         for node in forgotten:
             self._view.forget(node, now_ms)
             self._silent.discard(node)
             del self._heard_ms[node]
-        grace_ended = self._swept_ms < self._never_heard_are_gone_ms <= now_ms
-        self._swept_ms = now_ms
+        grace_ended = self._swept_ms < self._never_heard_are_gone_ms <= listened_ms
+        self._swept_ms = listened_ms
         return grace_ended or bool(sweep.dead or forgotten)
 
     def settled(self, planned: Collection[NodeId], now_ms: float) -> bool:
@@ -85,11 +93,11 @@ class SchedulerState:
         A scheduler that plans at once on the first reports would take all other nodes for lost.
         """
         heard = all(self._view.node(node) is not None for node in planned)
-        return now_ms >= self._settle_at_ms or (bool(planned) and heard)
+        return self._hearing.listened_ms(now_ms) >= self._settle_at_ms or (bool(planned) and heard)
 
     def gone(self, planned: Collection[NodeId], now_ms: float) -> tuple[NodeId, ...]:
         """Nodes with a plan that do not exist any more: forgotten, or never heard in that time."""
-        if now_ms < self._never_heard_are_gone_ms:
+        if self._hearing.listened_ms(now_ms) < self._never_heard_are_gone_ms:
             return ()
         return tuple(sorted(node for node in planned if self._view.node(node) is None))
 
@@ -123,8 +131,9 @@ class SchedulerState:
         return found
 
     def _heard(self, node: NodeId, now_ms: float) -> None:
-        self._liveness.heard(node, now_ms)
-        self._heard_ms[node] = now_ms
+        listened_ms = self._hearing.listened_ms(now_ms)
+        self._liveness.heard(node, listened_ms)
+        self._heard_ms[node] = listened_ms
 
 
 def _facts(engine: EngineState) -> tuple[object, ...]:

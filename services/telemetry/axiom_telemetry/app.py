@@ -12,6 +12,7 @@ from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import Readiness
+from axiom_common.state.hearing import TICK_MS
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import ResyncRequest, encode
 from axiom_telemetry.handlers import Handlers
@@ -21,7 +22,6 @@ from axiom_telemetry.state import TelemetryState
 from axiom_telemetry.writer import ShadowWriter
 
 RESYNC_TICK_MS = 20.0
-SWEEP_MS = 500.0
 
 
 class TelemetryApp:
@@ -36,7 +36,9 @@ class TelemetryApp:
         self._bus = bus
         self._clock = clock
         self._log = Log("axiom.telemetry", clock)
-        self._state = TelemetryState(self._region, write_every_ms=settings.write_every_ms)
+        self._state = TelemetryState(
+            self._region, started_ms=clock.now_ms(), write_every_ms=settings.write_every_ms
+        )
         self._handlers = Handlers(
             self._state, clock, self.metrics, self._log, instance=settings.instance
         )
@@ -98,8 +100,8 @@ class TelemetryApp:
 
     async def _sweep(self) -> None:
         while True:
-            now_ms, listening = self._clock.now_ms(), self._bus.connected
-            for node in self._state.sweep(now_ms, listening=listening):
+            now_ms, connected = self._clock.now_ms(), self._bus.connected
+            for node in self._state.sweep(now_ms, connected=connected):
                 self.metrics.forgotten.inc()
                 self._log.info("node forgotten", node=node)
-            await self._clock.sleep_ms(SWEEP_MS)
+            await self._clock.sleep_ms(TICK_MS)

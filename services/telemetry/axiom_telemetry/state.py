@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.state.liveness import DEAD_MS, Liveness
+from axiom_common.state.hearing import Hearing
+from axiom_common.state.liveness import Liveness
 from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
 
 RECORD_TTL_MS = 30_000.0
@@ -41,11 +42,12 @@ class _Resync:
 class TelemetryState:
     """Folds reports; tells what to do in `take_writes`, `take_resyncs` and `sweep`."""
 
-    def __init__(self, region: RegionId, *, write_every_ms: float) -> None:
+    def __init__(self, region: RegionId, *, started_ms: float, write_every_ms: float) -> None:
         self.frozen = False
         self._view = RegionView(region)
+        self._hearing = Hearing(started_ms)
         self._liveness = Liveness()
-        self._deaf_until_ms = float("-inf")
+        self._heard_ms: dict[NodeId, float] = {}
         self._write_every_ms = write_every_ms
         # In the order of becoming dirty, so that nobody waits for ever.
         self._dirty: dict[NodeId, None] = {}
@@ -73,7 +75,8 @@ class TelemetryState:
         outcome = self._view.apply(report, now_ms).outcome
         if outcome is Outcome.STALE:
             return outcome
-        self._liveness.heard(report.node, now_ms)
+        self._liveness.heard(report.node, self._hearing.listened_ms(now_ms))
+        self._heard_ms[report.node] = now_ms
         if outcome is Outcome.APPLIED:
             self._dirty.setdefault(report.node)
             if isinstance(report, NodeState) and report.node in self._resyncs:
@@ -109,8 +112,9 @@ class TelemetryState:
                 continue
             del self._dirty[node]
             state = self._view.node(node)
-            age_ms = self._liveness.age_ms(node, now_ms)
-            if state is None or age_ms is None or age_ms >= RECORD_TTL_MS:
+            # Not on the clock of hearing: what is known of a node grows old all the same.
+            age_ms = now_ms - self._heard_ms[node]
+            if state is None or age_ms >= RECORD_TTL_MS:
                 continue
             self._writing.add(node)
             writes.append(Write(state, RECORD_TTL_MS - age_ms))
@@ -134,20 +138,18 @@ class TelemetryState:
         for state in self._view.nodes():
             self._dirty.setdefault(state.node)
 
-    def sweep(self, now_ms: float, *, listening: bool) -> tuple[NodeId, ...]:
+    def sweep(self, now_ms: float, *, connected: bool) -> tuple[NodeId, ...]:
         """Forget the nodes that died, and say which; their records expire by themselves.
 
-        While nothing can be heard, and until the silent had time to speak again, nobody dies.
+        To be called each `hearing.TICK_MS`; `connected` tells whether the bus is there. Time in
+        which nobody could be heard is nobody's silence.
         """
-        if not listening:
-            self._deaf_until_ms = now_ms + DEAD_MS
-        if now_ms < self._deaf_until_ms:
-            self.frozen = True
-            return ()
-        sweep = self._liveness.sweep(now_ms)
-        self.frozen = sweep.frozen
+        self._hearing.tick(now_ms, connected=connected)
+        sweep = self._liveness.sweep(self._hearing.listened_ms(now_ms))
+        self.frozen = sweep.frozen or self._hearing.deaf
         for node in sweep.dead:
             self._view.forget(node, now_ms)
+            del self._heard_ms[node]
             self._dirty.pop(node, None)
             self._written_ms.pop(node, None)
             self._resyncs.pop(node, None)
