@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from tests.eventually import eventually
-from tests.gateway_region import COMPLETIONS, Answer, Gateway, Region, region_of, served
+from tests.gateway_region import Answer, Gateway, Region, region_of, served
 from tests.scripted_engine import (
     STREAM_HEAD,
     Script,
