@@ -26,11 +26,12 @@ from tests.gateway_region import (
     region_of,
     served,
 )
-from tests.scripted_engine import ScriptedEngine, announce
+from tests.scripted_engine import STREAM_HEAD, ScriptedEngine, Write, announce, chunk
 
 from axiom_common.runtime.http_protocol import HEAD_BYTES_MAX
 from axiom_common.testing.bus import FakeBus
 from axiom_common.wire import subjects
+from axiom_gateway import handlers
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -306,6 +307,33 @@ async def test_a_client_that_leaves_while_it_is_held_or_its_adapter_loads() -> N
 
 def _has_under_way(gateway: Gateway, count: int) -> bool:
     return gateway.app._v1.under_way == count
+
+
+async def test_a_client_that_reads_nothing_does_not_keep_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handlers, "LAST_WORD_S", 0.1)
+
+    async def endless(_: bytes, write: Write) -> None:
+        await write(STREAM_HEAD)
+        while True:
+            await write(chunk(b"data: {}\n\n" * 10_000))
+
+    async with region_of(engines=0, agent=False) as lonely:
+        engine = ScriptedEngine()
+        async with (
+            engine.serving(endless),
+            served(lonely, request_limit_ms=400, start_ms=1) as gateway,
+        ):
+            await gateway.sees(*await announce(lonely, engine))
+            async with connected(gateway) as client:
+                await client.send(
+                    request(json.dumps({"model": BASE_MODEL, "prompt": "x"}).encode())
+                )
+                tasks = gateway._server._server.server_state.tasks
+                await eventually(lambda: tasks)
+                await eventually(lambda: not tasks)
+            await nothing_is_left(lonely, gateway)
 
 
 async def test_two_hundred_streams_at_once(region: Region, gateway: Gateway) -> None:

@@ -91,3 +91,23 @@ def test_a_declared_adapter_goes_before_one_of_that_name_that_people_loaded() ->
     target = catalog.resolve("bot", DEFAULT_TENANT)
     assert target is not None
     assert target.spec == spec
+
+
+def test_a_declared_adapter_goes_before_an_engine_that_serves_that_name_as_its_base_model() -> None:
+    catalog = Catalog()
+    catalog.set_engine(engine("n.a", base_model="bot"))
+    catalog.set_desired({"bot": adapter("bot")}, [])
+    target = catalog.resolve("bot", DEFAULT_TENANT)
+    assert target is not None
+    assert target.adapter == "bot~1"
+    assert names(catalog) == [("bot", "base")]
+
+
+def test_a_name_that_people_loaded_on_two_base_models_means_neither() -> None:
+    catalog = Catalog()
+    catalog.set_engine(engine("n.a", "own"))
+    catalog.set_engine(engine("n.b", "own", base_model="other"))
+    assert catalog.resolve("own", DEFAULT_TENANT) is None
+    assert names(catalog) == [("base", None), ("other", None)]
+    catalog.remove_engine(EngineId("n.b"))
+    assert names(catalog) == [("base", None), ("own", "base")]

@@ -76,18 +76,21 @@ class Catalog:
             self._forget(before)
 
     def resolve(self, name: str, tenant: Tenant) -> Target | None:
-        """What `name` means to a tenant; None when it may not use it, or nothing has it."""
-        if name in self._base_models or name in self._of_base:
-            return Target(base_model=name)
+        """What `name` means to a tenant; None when it may not use it, or nothing has it.
+
+        What is declared goes before what engines say of themselves.
+        """
         spec = self._adapters.get(name)
         if spec is not None:
             if spec.tenant != tenant.name:
                 return None
             return Target(base_model=spec.base_model, adapter=spec.engine_name, spec=spec)
-        having = self._unmanaged.get(name)
-        if not having:
+        if name in self._base_models or name in self._of_base:
+            return Target(base_model=name)
+        base_model = self._base_of(name)
+        if base_model is None:
             return None
-        base_model = self._engines[min(having)].base_model
+        having = self._unmanaged[name]
         others = self._of_base[base_model] - having
         return Target(
             base_model=base_model, adapter=EngineAdapter(name), excluded=tuple(sorted(others))
@@ -95,19 +98,20 @@ class Catalog:
 
     def entries(self, tenant: Tenant) -> list[ModelEntry]:
         """All names a tenant may use: base models first, each group by name."""
-        bases = sorted(self._base_models | self._of_base.keys())
-        parents = {
-            spec.name: spec.base_model
-            for spec in self._adapters.values()
-            if spec.tenant == tenant.name
-        }
-        for name, having in self._unmanaged.items():
-            if name not in self._adapters:
-                parents.setdefault(name, self._engines[min(having)].base_model)
-        return [ModelEntry(name=name, parent=None) for name in bases] + [
-            ModelEntry(name=name, parent=parents[name])
-            for name in sorted(parents.keys() - set(bases))
+        names = {*self._adapters, *self._base_models, *self._of_base, *self._unmanaged}
+        targets = [(name, self.resolve(name, tenant)) for name in names]
+        found = [
+            ModelEntry(name=name, parent=None if target.adapter == BASE else target.base_model)
+            for name, target in targets
+            if target is not None
         ]
+        return sorted(found, key=lambda entry: (entry.parent is not None, entry.name))
+
+    def _base_of(self, name: str) -> str | None:
+        """The base model of an adapter that people loaded; None for one that stands on several,
+        because nobody can say which is meant."""
+        bases = {self._engines[engine].base_model for engine in self._unmanaged.get(name, ())}
+        return bases.pop() if len(bases) == 1 else None
 
     def _forget(self, state: EngineState) -> None:
         _discard(self._of_base, state.base_model, state.engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 
@@ -27,6 +28,8 @@ from axiom_gateway.settings import GatewaySettings
 
 PREFIX = "/v1/"
 MODELS = "/v1/models"
+LAST_WORD_S = 5.0
+"""How long a client that does not read may keep its request here once it is over."""
 CLIENT_GONE_STATUS = 499
 """Counted for requests whose client went away before an answer began; nobody sees it."""
 
@@ -95,12 +98,12 @@ class V1:
             else:
                 raise errors.unknown_route(exchange.method, exchange.path)
         except ApiError as error:
-            await exchange.fail(error)
+            await _fail(exchange, error)
         except ClientGoneError:
             exchange.status = CLIENT_GONE_STATUS
         except Exception:  # noqa: BLE001 - the last resort of one request; logged whole
             self._log.exception("request failed", path=exchange.path)
-            await exchange.fail(errors.internal())
+            await _fail(exchange, errors.internal())
         self._metrics.request(_label(exchange.path), exchange.status or CLIENT_GONE_STATUS)
 
     async def _generate(self, exchange: Exchange, endpoint: Endpoint) -> None:
@@ -202,6 +205,13 @@ class V1:
         await exchange.answer(
             200, msgspec.json.encode(_model(ModelEntry(name=name, parent=parent)))
         )
+
+
+async def _fail(exchange: Exchange, error: ApiError) -> None:
+    """Tell the client, unless it does not even read what it was sent so far."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORD_S):
+            await exchange.fail(error)
 
 
 def _label(path: str) -> str:
