@@ -403,8 +403,8 @@ async def test_what_does_not_parse_is_counted_and_dropped() -> None:
         for payload in (b"garbage", encode(Lease(holder="s", fence=1))):
             await agent.bus.publish(subjects.node_report(REGION, NodeId("n1")), payload)
         await region.run(1_000)
-        assert metric(app, "messages_dropped_total", source="report") == 2
-        assert metric(app, "messages_dropped_total", source="record") == 1
+        assert metric(app, "invalid_messages_total", kind="report") == 2
+        assert metric(app, "invalid_messages_total", kind="record") == 1
         assert app.readiness().facts["nodes"] == 1
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from tests.owner import task_owner
 
+from axiom_common.drivers.inbox import PENDING_MAX, Delivery
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.testing.bus import FakeBus, FakeHub
@@ -70,10 +71,10 @@ class Region:
 
 
 @asynccontextmanager
-async def region() -> AsyncIterator[Region]:
+async def region(*, pending_max: int = PENDING_MAX) -> AsyncIterator[Region]:
     async with task_owner() as owner:
         clock, hub = FakeClock(), FakeHub()
-        bus, agents = FakeBus(owner, hub), FakeBus(owner, hub)
+        bus, agents = FakeBus(owner, hub, pending_max=pending_max), FakeBus(owner, hub)
         cache = FakeShadowCache(REGION, clock)
         app = TelemetryApp(TelemetrySettings(), bus=bus, cache=cache, clock=clock)
         await app.start(owner)
@@ -106,7 +107,7 @@ async def test_a_cache_that_lost_all_is_filled_by_what_is_known() -> None:
         await here.beat(A, B)
         here.cache.away = True
         await here.beat(A, B, beats=4)
-        assert here.app.readiness().degraded == ("shadow-cache-away",)
+        assert here.app.readiness().degraded == ("redis-away",)
         assert here.app.readiness().facts["pending_writes"] == 2
         here.cache.wipe()
         here.cache.away = False
@@ -127,7 +128,7 @@ async def test_an_empty_region_finds_out_that_the_cache_is_away_and_back() -> No
     async with region() as here:
         here.cache.away = True
         await here.clock.advance(2_000)
-        assert here.app.readiness().degraded == ("shadow-cache-away",)
+        assert here.app.readiness().degraded == ("redis-away",)
         here.cache.away = False
         await here.clock.advance(1_000)
         assert here.app.readiness().degraded == ()
@@ -144,7 +145,7 @@ async def test_while_the_bus_is_away_all_stay_and_are_asked_after() -> None:
         await here.beat(A, B)
         here.bus.disconnect()
         await here.beat(A, B, beats=80)
-        assert here.app.readiness().degraded == ("bus-away", "liveness-frozen")
+        assert here.app.readiness().degraded == ("nats-away", "liveness-frozen")
         assert here.app.readiness().facts["nodes"] == 2
         assert asked == []
         await here.bus.reconnect()
@@ -168,10 +169,23 @@ async def test_a_gap_holds_the_old_state_until_a_full_one() -> None:
         assert await here.stored() == {A: 4}
 
 
-async def test_two_instances_agree_whoever_is_late() -> None:
+async def test_messages_lost_and_messages_that_do_not_parse_are_counted() -> None:
+    async with region(pending_max=1) as here:
+
+        def counted(name: str) -> float | None:
+            return here.app.metrics.registry.get_sample_value(f"axiom_telemetry_{name}_total")
+
+        hub = here.agents._hub
+        for number in range(3):
+            hub.deliver(Delivery(node_report(REGION, A), b"%d" % number))
+        await here.clock.advance(1_000)
+        assert (counted("dropped_messages"), counted("invalid_messages")) == (2, 1)
+
+
+async def test_two_processes_agree_whoever_is_late() -> None:
     async with region() as here, task_owner() as owner:
         late = TelemetryApp(
-            TelemetrySettings(instance="late", write_every_ms=3_000),
+            TelemetrySettings(telemetry="late", write_every_ms=3_000),
             bus=FakeBus(owner, here.agents._hub),
             cache=here.cache,
             clock=here.clock,

@@ -12,7 +12,7 @@ from axiom_telemetry.settings import TelemetrySettings
 
 
 def test_the_defaults_work() -> None:
-    assert load_settings(TelemetrySettings).instance == "telemetry"
+    assert load_settings(TelemetrySettings).telemetry == "telemetry"
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_the_defaults_work() -> None:
         ({"redis_url": "http://x"}, "redis_url"),
         ({"nats_url": "x"}, "nats_url"),
         ({"port": 70_000}, "port"),
-        ({"instance": "a.b"}, "instance"),
+        ({"telemetry": "a.b"}, "telemetry"),
         ({"write_every_ms": 0}, "write_every_ms"),
         ({"typo": 1}, "typo"),
     ],

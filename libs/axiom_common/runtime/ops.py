@@ -1,6 +1,7 @@
 """What operators ask any service: `/healthz` (alive), `/readyz` (fit to serve), `/metrics`.
 
-Every degradation of a service is a field of `/readyz`: `degraded` lists them by a stable name.
+Every degradation of a service is a field of `/readyz`: `degraded` lists them by a stable name. What
+several services can lack has its name here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from axiom_common.runtime.metrics import exposition
+
+NATS_AWAY = "nats-away"
+REDIS_AWAY = "redis-away"
+REGISTRY_AWAY = "registry-away"
+LIVENESS_FROZEN = "liveness-frozen"
+"""So many are silent, or this process hears so little, that nobody is declared dead."""
 
 
 @dataclass(frozen=True, slots=True)

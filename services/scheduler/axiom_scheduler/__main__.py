@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import uuid
-from pathlib import Path
 
 from starlette.applications import Starlette
 
@@ -14,13 +12,11 @@ from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.drivers.system_clock import SystemClock
-from axiom_common.errors import SettingsError
 from axiom_common.model.ids import RegionId
+from axiom_common.runtime.command_line import run_service
 from axiom_common.runtime.http_server import HttpServer
-from axiom_common.runtime.lifecycle import run_process
-from axiom_common.runtime.logging import Log, set_up_logging
+from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import ops_routes
-from axiom_common.runtime.settings import exit_on_bad_settings, load_settings
 from axiom_scheduler.app import SchedulerApp
 from axiom_scheduler.settings import SchedulerSettings
 
@@ -35,7 +31,7 @@ async def serve(settings: SchedulerSettings, group: asyncio.TaskGroup, stop: asy
         settings.nats_url, name=f"{SERVICE}-{settings.scheduler}", clock=clock
     )
     bus = NatsBus(connection)
-    cache = RedisShadowCache(settings.redis_url, region=RegionId(settings.region))
+    cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
     app = SchedulerApp(
         settings,
         # A lease must never be taken for one's own by another process of the same name.
@@ -65,21 +61,13 @@ async def serve(settings: SchedulerSettings, group: asyncio.TaskGroup, stop: asy
 
 def main() -> None:
     """Entry point of `axiom-scheduler`."""
-    parser = argparse.ArgumentParser(
-        prog="axiom-scheduler", description="Places adapters on engines and publishes the plans."
+    run_service(
+        SERVICE,
+        SchedulerSettings,
+        serve,
+        about="Places adapters on engines and publishes the plans.",
+        flags={"scheduler": "name of this scheduler, unique in its region"},
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
-    parser.add_argument("--region", help="region to plan for")
-    parser.add_argument("--nats-url", help="NATS servers, separated by commas")
-    parser.add_argument("--redis-url", help="Redis or Valkey of the shadow cache")
-    parser.add_argument("--port", type=int, help="port of /healthz, /readyz and /metrics")
-    flags = vars(parser.parse_args())
-    try:
-        settings = load_settings(SchedulerSettings, config=flags.pop("config"), **flags)
-    except SettingsError as error:
-        exit_on_bad_settings(error)
-    set_up_logging(SERVICE, settings.log_level)
-    run_process(lambda group, stop: serve(settings, group, stop))
 
 
 if __name__ == "__main__":

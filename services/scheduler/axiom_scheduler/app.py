@@ -15,7 +15,13 @@ from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
-from axiom_common.runtime.ops import Readiness
+from axiom_common.runtime.ops import (
+    LIVENESS_FROZEN,
+    NATS_AWAY,
+    REDIS_AWAY,
+    REGISTRY_AWAY,
+    Readiness,
+)
 from axiom_common.state.hearing import TICK_MS
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import NodeRecord, decode
@@ -65,6 +71,7 @@ class SchedulerApp:
         self._cache_away = False
         self._term: int | None = None
         self._unplaced = 0
+        self._dropped = 0
         self._rest_ms = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -106,11 +113,11 @@ class SchedulerApp:
     def readiness(self) -> Readiness:
         """Ready once it knows what is declared; a follower is as ready as a leader."""
         degraded = {
-            "nats-away": not self._bus.connected,
-            "registry-away": self._leadership.away,
+            NATS_AWAY: not self._bus.connected,
+            REGISTRY_AWAY: self._leadership.away,
             "registry-reset": self._desired.reset,
-            "redis-away": self._cache_away,
-            "liveness-frozen": self._state.frozen,
+            REDIS_AWAY: self._cache_away,
+            LIVENESS_FROZEN: self._state.frozen,
         }
         fence = self._leadership.fence
         return Readiness(
@@ -148,7 +155,7 @@ class SchedulerApp:
         try:
             return decode(record, NodeRecord).state
         except WireError as error:
-            self.metrics.dropped.labels("record").inc()
+            self.metrics.invalid_messages.labels("record").inc()
             self._log.warning("record dropped", once_a_minute="record", cause=str(error))
             return None
 
@@ -165,6 +172,9 @@ class SchedulerApp:
             self.metrics.leaders.set(self._leadership.fence is not None)
             self.metrics.nodes.set(self._state.nodes)
             self.metrics.adapters.set(len(self._desired.adapters))
+            dropped = self._bus.dropped
+            self.metrics.dropped_messages.inc(dropped - self._dropped)
+            self._dropped = dropped
 
     async def _reconcile_on_change(self) -> None:
         while True:

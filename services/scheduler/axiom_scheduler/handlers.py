@@ -34,7 +34,7 @@ class Handlers:
         try:
             report = decode_node_report(subject, payload)
         except WireError as error:
-            self._metrics.dropped.labels("report").inc()
+            self._metrics.invalid_messages.labels("report").inc()
             self._log.warning(
                 "report dropped", once_a_minute="report", subject=subject, cause=str(error)
             )

@@ -46,10 +46,15 @@ class SchedulerMetrics:
         self.plans_written = Counter(
             "axiom_scheduler_plans_written_total", "Plans written", registry=registry
         )
-        self.dropped = Counter(
-            "axiom_scheduler_messages_dropped_total",
+        self.invalid_messages = Counter(
+            "axiom_scheduler_invalid_messages_total",
             "Messages and records that do not parse",
-            ("source",),
+            ("kind",),
+            registry=registry,
+        )
+        self.dropped_messages = Counter(
+            "axiom_scheduler_dropped_messages_total",
+            "Messages lost because this process was too slow",
             registry=registry,
         )
         self._reconciles = Counter(

@@ -11,7 +11,7 @@ from axiom_common.ports.clock import Clock
 from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
-from axiom_common.runtime.ops import Readiness
+from axiom_common.runtime.ops import LIVENESS_FROZEN, NATS_AWAY, REDIS_AWAY, Readiness
 from axiom_common.state.hearing import TICK_MS
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import ResyncRequest, encode
@@ -32,7 +32,7 @@ class TelemetryApp:
     ) -> None:
         self.metrics = TelemetryMetrics()
         self._region = RegionId(settings.region)
-        self._instance = settings.instance
+        self._telemetry = settings.telemetry
         self._bus = bus
         self._clock = clock
         self._log = Log("axiom.telemetry", clock)
@@ -40,14 +40,14 @@ class TelemetryApp:
             self._region, started_ms=clock.now_ms(), write_every_ms=settings.write_every_ms
         )
         self._handlers = Handlers(
-            self._state, clock, self.metrics, self._log, instance=settings.instance
+            self._state, clock, self.metrics, self._log, seed=settings.telemetry
         )
         self._writer = ShadowWriter(self._state, cache, clock, self.metrics, self._log)
+        self._dropped = 0
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics.nodes.set_function(lambda: self._state.node_count)
         self.metrics.engines.set_function(lambda: self._state.engine_count)
         self.metrics.pending.set_function(lambda: self._state.dirty_count)
-        self.metrics.dropped.set_function(lambda: self._bus.dropped)
 
     async def start(self, owner: Owner) -> None:
         """Start all tasks in `owner`; returns when it listens on the bus."""
@@ -67,9 +67,9 @@ class TelemetryApp:
     def readiness(self) -> Readiness:
         """Always fit: without bus or cache it waits for them, and says so."""
         degraded = {
-            "bus-away": not self._bus.connected,
-            "shadow-cache-away": self._writer.away,
-            "liveness-frozen": self._state.frozen,
+            NATS_AWAY: not self._bus.connected,
+            REDIS_AWAY: self._writer.away,
+            LIVENESS_FROZEN: self._state.frozen,
         }
         return Readiness(
             ready=True,
@@ -89,7 +89,7 @@ class TelemetryApp:
             await self._clock.sleep_ms(RESYNC_TICK_MS)
 
     async def _ask(self, node: NodeId) -> None:
-        request = encode(ResyncRequest(asker=self._instance))
+        request = encode(ResyncRequest(asker=self._telemetry))
         try:
             await self._bus.publish(subjects.node_resync(self._region, node), request)
         except UnavailableError as error:
@@ -104,4 +104,7 @@ class TelemetryApp:
             for node in self._state.sweep(now_ms, connected=connected):
                 self.metrics.forgotten.inc()
                 self._log.info("node forgotten", node=node)
+            dropped = self._bus.dropped
+            self.metrics.dropped_messages.inc(dropped - self._dropped)
+            self._dropped = dropped
             await self._clock.sleep_ms(TICK_MS)

@@ -11,8 +11,6 @@ from axiom_common.wire.reports import decode_node_report
 from axiom_telemetry.metrics import TelemetryMetrics
 from axiom_telemetry.state import TelemetryState
 
-INVALID = "invalid"
-
 
 class Handlers:
     """One function a subject."""
@@ -24,23 +22,23 @@ class Handlers:
         metrics: TelemetryMetrics,
         log: Log,
         *,
-        instance: str,
+        seed: str,
     ) -> None:
         self._state = state
         self._clock = clock
         self._metrics = metrics
         self._log = log
         # Only spreads requests; what is decided does not depend on it.
-        self._jitter = random.Random(instance)
+        self._jitter = random.Random(seed)
 
     async def node_report(self, subject: str, payload: bytes) -> None:
         """Fold a report; what does not parse is counted and dropped."""
         try:
             report = decode_node_report(subject, payload)
         except WireError as error:
-            self._metrics.reports.labels(INVALID).inc()
+            self._metrics.invalid_messages.inc()
             self._log.warning(
-                "bad report", once_a_minute=INVALID, subject=subject[:200], cause=str(error)
+                "bad report", once_a_minute="invalid", subject=subject[:200], cause=str(error)
             )
             return
         outcome = self._state.hear(report, self._clock.now_ms(), jitter=self._jitter.random())

@@ -14,7 +14,7 @@ class TelemetryMetrics:
         self.registry = CollectorRegistry()
         self.reports = Counter(
             "axiom_telemetry_reports_total",
-            "Reports heard: applied, stale, gap, needs-full or invalid",
+            "Reports heard: applied, stale, gap or needs-full",
             ["outcome"],
             registry=self.registry,
         )
@@ -51,8 +51,13 @@ class TelemetryMetrics:
             "Nodes whose newest state is not written yet",
             registry=self.registry,
         )
-        self.dropped = Gauge(
-            "axiom_telemetry_dropped_messages_count",
-            "Messages lost since the start because this process was too slow",
+        self.invalid_messages = Counter(
+            "axiom_telemetry_invalid_messages_total",
+            "Messages that do not parse",
+            registry=self.registry,
+        )
+        self.dropped_messages = Counter(
+            "axiom_telemetry_dropped_messages_total",
+            "Messages lost because this process was too slow",
             registry=self.registry,
         )

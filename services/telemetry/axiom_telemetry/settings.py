@@ -6,11 +6,11 @@ from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Tok
 
 
 class TelemetrySettings(ServiceSettings):
-    """`instance` names this process to agents, `port` serves /healthz, /readyz and /metrics.
+    """`telemetry` names this process to agents, `port` serves /healthz, /readyz and /metrics.
 
     `write_every_ms`: the least time between two writes of one node; what comes between is folded.
     """
 
     port: Port = 8002
-    instance: Token = "telemetry"
+    telemetry: Token = "telemetry"
     write_every_ms: PositiveMs = 200.0

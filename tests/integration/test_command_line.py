@@ -1,0 +1,48 @@
+"""The command line of services: what they all take, and how wrong settings end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SERVICES = ("axiom_telemetry", "axiom_scheduler")
+
+
+def ended(service: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", service, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_common_settings_are_flags_of_every_service(service: str) -> None:
+    told = ended(service, "--help")
+    assert told.returncode == 0
+    for flag in ("config", "region", "nats-url", "redis-url", "host", "port", "log-level"):
+        assert f"--{flag} " in told.stdout
+
+
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--port", "eighty"), "port: "),
+        (("--log-level", "loud"), "log_level: "),
+        (("--config", "/nowhere.yaml"), "/nowhere.yaml: "),
+        # The pattern takes it; the driver knows better.
+        (("--redis-url", "redis://host:port", "--port", "0"), "redis_url: "),
+    ],
+)
+def test_wrong_settings_are_one_line_and_exit_2(
+    service: str, arguments: tuple[str, ...], named: str
+) -> None:
+    told = ended(service, *arguments)
+    assert told.returncode == 2
+    assert told.stderr.startswith(f"settings: {named}")
+    assert told.stderr.count("\n") == 1
