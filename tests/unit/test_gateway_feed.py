@@ -11,6 +11,7 @@ from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId, engine_id
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.runtime.logging import Log
+from axiom_common.state.hearing import RECOVERY_MS
 from axiom_common.state.liveness import DEAD_MS, SUSPECT_MS
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.clock import FakeClock, settle
@@ -28,7 +29,6 @@ from axiom_gateway.engine_facts import STALE_MS
 from axiom_gateway.feed import (
     CACHE_RETRY_MS,
     FORGET_MS,
-    RECONNECT_MS,
     RESYNC_EVERY_MS,
     RegionFeed,
 )
@@ -114,6 +114,7 @@ class Setting:
         while passed_ms < duration_ms:
             await self.clock.advance(250.0)
             await self.feed.sweep()
+            self.state.sweep()
             await settle()
             passed_ms += 250.0
 
@@ -217,7 +218,7 @@ async def test_silence_makes_suspect_then_dead_then_forgotten(owner: TestOwner) 
     assert setting.state.engines[engine(NODE)].agent_dead
     setting.state.probed(engine(NODE), True)
     await setting.pass_ms(2 * FORGET_MS)
-    assert setting.running() == 1
+    assert setting.running() is not None
     setting.state.probed(engine(NODE), False)
     await setting.pass_ms(250.0)
     assert (setting.running(), setting.feed.seen_nodes(), setting.feed.degraded()) == (None, (), ())
@@ -257,11 +258,12 @@ async def test_who_hears_nobody_knows_nothing_of_silence(owner: TestOwner) -> No
     assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
     facts = setting.state.engines[engine(NODE)]
     assert not facts.agent_dead
-    assert facts.evidence(setting.clock.now_ms()).heard_age_ms < STALE_MS
+    assert facts.row is not None
+    assert not facts.row.stale
     # It is looked after all the same.
     assert setting.state.silent_engines() == [(engine(NODE), "http://e")]
     await setting.bus.reconnect()
-    await setting.pass_ms(RECONNECT_MS)
+    await setting.pass_ms(RECOVERY_MS)
     assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
     await setting.pass_ms(DEAD_MS + 250.0)
     assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["dead"]

@@ -225,7 +225,6 @@ async def test_what_others_had_in_flight_does_not_count_for_ever(setting: Settin
     assert facts.foreign == 90
     assert facts.row is not None
     assert facts.row.residents[0].in_flight == 1
-    setting.state.deaf(LAPSE_MS)
     await setting.clock.advance(LAPSE_MS)
     setting.state.sweep()
     assert (facts.foreign, setting.state.peers) == (0, 0)
@@ -292,10 +291,10 @@ async def test_own_timings_are_evidence_for_ten_seconds(setting: Setting) -> Non
         setting.state.observe(
             A, Try(verdict=Verdict.SERVED, status=200, ttft_ms=ttft_ms, tpot_ms=5.0)
         )
-    evidence = facts.evidence(setting.clock.now_ms())
+    evidence = facts.evidence(setting.clock.now_ms(), setting.clock.now_ms())
     assert (evidence.own_ttft_ms, evidence.own_tpot_ms) == (20.0, 5.0)
     await setting.clock.advance(OWN_SAMPLE_MS + 1)
-    evidence = facts.evidence(setting.clock.now_ms())
+    evidence = facts.evidence(setting.clock.now_ms(), setting.clock.now_ms())
     assert (evidence.own_ttft_ms, evidence.own_tpot_ms) == (None, None)
 
 

@@ -30,16 +30,6 @@ def test_alive_suspect_dead() -> None:
     assert liveness.age_ms(b, DEAD_MS + 7.0) == 7.0
 
 
-def test_a_listener_that_was_deaf_heard_nobody_be_silent() -> None:
-    liveness = Liveness()
-    (a,) = nodes(1)
-    heard(liveness, [a], 0.0)
-    liveness.excuse(60_000.0)
-    assert liveness.age_ms(a, 60_001.0) == 1.0
-    assert liveness.sweep(60_000.0 + DEAD_MS - 1.0).dead == ()
-    assert liveness.sweep(60_000.0 + DEAD_MS).dead == (a,)
-
-
 def test_death_is_told_once_and_hearing_again_is_a_new_life() -> None:
     liveness = Liveness()
     (a,) = nodes(1)

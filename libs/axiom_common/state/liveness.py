@@ -41,11 +41,6 @@ class Liveness:
         """A report of the node arrived."""
         self._heard_at_ms[node] = now_ms
 
-    def excuse(self, duration_ms: float) -> None:
-        """The listener was deaf for so long: that is nobody's silence."""
-        for node in self._heard_at_ms:
-            self._heard_at_ms[node] += duration_ms
-
     def forget(self, node: NodeId) -> None:
         """The node was removed on purpose."""
         self._heard_at_ms.pop(node, None)

@@ -29,9 +29,8 @@ class _OwnSample:
 
 @dataclass(slots=True)
 class EngineFacts:
-    """One engine. `reported_ms` is when its state came. So is `heard_ms`, but on a clock that
-    stands while this gateway is deaf: silence is evidence only of those that could be heard.
-    `row` is what was written.
+    """One engine. `reported_ms` is when its state came; so is `heard_ms`, on the clock of
+    `Hearing`. `row` is what was written.
     """
 
     state: EngineState
@@ -51,9 +50,15 @@ class EngineFacts:
     _own: deque[_OwnSample] = field(default_factory=lambda: deque(maxlen=OWN_SAMPLES_MAX))
 
     def reported(
-        self, state: EngineState, gpu: tuple[GpuState, ...], now_ms: float, *, heard: bool
+        self,
+        state: EngineState,
+        gpu: tuple[GpuState, ...],
+        now_ms: float,
+        *,
+        heard_ms: float | None,
     ) -> None:
-        """Take over a newer state; the one before it goes to the memory.
+        """Take over a newer state, heard from its agent now or (`heard_ms` None) read from the
+        shadow cache; the one before it goes to the memory.
 
         Of a repeated sample (a change between two scrapes, an engine that hangs) only the GPUs are
         new.
@@ -65,8 +70,8 @@ class EngineFacts:
             self.memory = replace(self.memory, thermal=thermal)
         self.state = state
         self.gpu = gpu
-        if heard:
-            self.reported_ms = self.heard_ms = now_ms
+        if heard_ms is not None:
+            self.reported_ms, self.heard_ms = now_ms, heard_ms
             self.lapsed = False
             self.agent_dead = self.ensure_failed = False
             self.probe_ok = None
@@ -96,12 +101,12 @@ class EngineFacts:
         """One of this gateway's own streams ended."""
         self._own.append(_OwnSample(now_ms, ttft_ms, tpot_ms))
 
-    def evidence(self, now_ms: float) -> Evidence:
-        """All that the rules may look at, now."""
+    def evidence(self, now_ms: float, listened_ms: float) -> Evidence:
+        """All that the rules may look at, now on the usual clock and on that of `Hearing`."""
         while self._own and now_ms - self._own[0].at_ms > OWN_SAMPLE_MS:
             self._own.popleft()
         return Evidence(
-            heard_age_ms=now_ms - self.heard_ms,
+            heard_age_ms=listened_ms - self.heard_ms,
             agent_dead=self.agent_dead,
             ensure_failed=self.ensure_failed,
             probe_ok=self.probe_ok,

@@ -31,8 +31,6 @@ RESYNC_EVERY_MS = 1_000.0
 RESYNCS_A_SWEEP_MAX = 64
 GATHER_MS = 500.0
 """Two beats: by then every agent has told its state once."""
-RECONNECT_MS = 1_000.0
-"""After a reconnect: four beats for all agents to be heard again."""
 FORGET_MS = 60_000.0
 """Twice the life of a record in the shadow cache."""
 
@@ -53,6 +51,7 @@ class RegionFeed:
         gateway: GatewayId,
     ) -> None:
         self._state = state
+        self._hearing = state.hearing
         self._bus = bus
         self._cache = cache
         self._clock = clock
@@ -63,8 +62,6 @@ class RegionFeed:
         self._view = RegionView(region)
         self._liveness = Liveness()
         self._swept = Sweep(suspect=(), dead=(), frozen=False)
-        self._swept_ms = clock.now_ms()
-        self._deaf_until_ms = 0.0
         self._heard_ms: dict[NodeId, float] = {}
         self._dead_ms: dict[NodeId, float] = {}
         self._lacking_ms: dict[NodeId, float] = {}
@@ -102,8 +99,8 @@ class RegionFeed:
     async def sweep(self) -> None:
         """Judge agents by their silence; ask for what is lacking."""
         now_ms = self._clock.now_ms()
-        self._excuse(now_ms)
-        self._swept = self._liveness.sweep(now_ms)
+        self._hearing.tick(now_ms, connected=self._bus.connected)
+        self._swept = self._liveness.sweep(self._hearing.listened_ms(now_ms))
         for node in self._swept.dead:
             self._dead_ms[node] = now_ms
             self._state.agent_died(node)
@@ -152,7 +149,7 @@ class RegionFeed:
         outcome = self._apply(report, heard=True)
         if outcome is Outcome.STALE:
             return
-        self._liveness.heard(node, now_ms)
+        self._liveness.heard(node, self._hearing.listened_ms(now_ms))
         self._heard_ms[node] = now_ms
         self._dead_ms.pop(node, None)
         if self._first_heard_ms is None:
@@ -182,7 +179,8 @@ class RegionFeed:
                 continue
             if self._apply(node, heard=False) is Outcome.APPLIED:
                 # From now on its silence counts.
-                self._liveness.heard(node.node, self._clock.now_ms())
+                listened_ms = self._hearing.listened_ms(self._clock.now_ms())
+                self._liveness.heard(node.node, listened_ms)
             self._cache_had_nodes = True
 
     def _apply(self, report: NodeState | NodeDelta, *, heard: bool) -> Outcome:
@@ -202,15 +200,6 @@ class RegionFeed:
             except UnavailableError:
                 return
 
-    def _excuse(self, now_ms: float) -> None:
-        """While the bus is away, and until all had time to speak again, nobody is silent."""
-        passed_ms, self._swept_ms = now_ms - self._swept_ms, now_ms
-        if not self._bus.connected:
-            self._deaf_until_ms = now_ms + RECONNECT_MS
-        if now_ms < self._deaf_until_ms:
-            self._liveness.excuse(passed_ms)
-            self._state.deaf(passed_ms)
-
     def _forget(self, node: NodeId, now_ms: float) -> None:
         self._view.forget(node, now_ms)
         self._state.node_removed(node)
@@ -229,7 +218,8 @@ class RegionFeed:
     def _liveness_of(self, node: NodeId) -> str:
         if node in self._dead_ms:
             return "dead"
-        age_ms = self._liveness.age_ms(node, self._clock.now_ms())
+        listened_ms = self._hearing.listened_ms(self._clock.now_ms())
+        age_ms = self._liveness.age_ms(node, listened_ms)
         return "alive" if age_ms is not None and age_ms < SUSPECT_MS else "suspect"
 
     def _bad_message(self, where: str, error: WireError) -> None:

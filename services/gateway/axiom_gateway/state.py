@@ -20,6 +20,7 @@ from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.rules import engine_row
 from axiom_common.ports.clock import Clock
 from axiom_common.state.foreign_load import ForeignLoad
+from axiom_common.state.hearing import Hearing
 from axiom_common.state.inflight_vectors import InFlightVectors
 from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
 from axiom_gateway.catalog import Catalog
@@ -42,6 +43,7 @@ class GatewayState:
         self._cohorts: dict[str, Cohort] = {}
         self._vectors = InFlightVectors()
         self._foreign = ForeignLoad()
+        self.hearing = Hearing(clock.now_ms())
         self.catalog = Catalog()
         self.on_room: Callable[[], None] = _nothing
         self.on_booking: Callable[[EngineId, EngineAdapter], None] = _ignore
@@ -160,6 +162,7 @@ class GatewayState:
     def node_changed(self, node: NodeState, *, heard: bool) -> None:
         """A newer state of a node. `heard`: from its agent now, not from the shadow cache."""
         now_ms = self._clock.now_ms()
+        listened_ms = self.hearing.listened_ms(now_ms)
         told = {state.engine for state in node.engines}
         for engine in self._nodes.get(node.node, set()) - told:
             self._remove(engine)
@@ -169,12 +172,16 @@ class GatewayState:
             facts = self._engines.get(state.engine)
             if facts is None:
                 # A record of the cache is as good as a report that is about to be stale.
-                told_ms = now_ms if heard else now_ms - STALE_MS
-                facts = EngineFacts(state=state, gpu=gpu, reported_ms=told_ms, heard_ms=told_ms)
+                facts = EngineFacts(
+                    state=state,
+                    gpu=gpu,
+                    reported_ms=now_ms - STALE_MS,
+                    heard_ms=listened_ms - STALE_MS,
+                )
                 self._engines[state.engine] = facts
             elif facts.state.sample != state.sample:
                 sampled.append(facts)
-            facts.reported(state, gpu, now_ms, heard=heard)
+            facts.reported(state, gpu, now_ms, heard_ms=listened_ms if heard else None)
             self.catalog.set_engine(state)
             is_new = facts.row is None
             self._write(facts, now_ms)
@@ -212,11 +219,6 @@ class GatewayState:
         silent = [f for f in self._engines.values() if now_ms - f.reported_ms >= STALE_MS]
         silent.sort(key=lambda facts: facts.probed_ms)
         return [(facts.state.engine, facts.state.url) for facts in silent]
-
-    def deaf(self, duration_ms: float) -> None:
-        """This gateway heard nobody for so long: that says nothing of anybody."""
-        for facts in self._engines.values():
-            facts.heard_ms += duration_ms
 
     def peer_told(self, report: InFlightReport) -> None:
         """Another gateway's vector."""
@@ -272,7 +274,8 @@ class GatewayState:
 
     def _write(self, facts: EngineFacts, now_ms: float) -> None:
         peers = self._cohorts.get(facts.state.base_model, Cohort())
-        row = engine_row(facts.state, facts.evidence(now_ms), peers, now_ms)
+        evidence = facts.evidence(now_ms, self.hearing.listened_ms(now_ms))
+        row = engine_row(facts.state, evidence, peers, now_ms)
         facts.breaker_written = facts.breaker.is_open(now_ms)
         if row != facts.row:
             facts.row = row
