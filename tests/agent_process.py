@@ -17,8 +17,9 @@ import aiohttp
 import yaml
 from tests.eventually import eventually
 from tests.owner import task_owner
+from tests.servers import ChildServer
 
-from axiom_cli.stack.servers import ChildServer, ServerKind
+from axiom_cli.stack.servers import ServerKind
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsRegistry

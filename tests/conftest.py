@@ -15,15 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from tests.servers import ChildServer, nats_server, running, valkey_server
 
-from axiom_cli.stack.servers import (
-    ChildServer,
-    nats_binary,
-    nats_server,
-    running,
-    valkey_binary,
-    valkey_server,
-)
+from axiom_cli.stack.servers import nats_binary, valkey_binary
 from axiom_common.errors import NotFoundError
 from axiom_common.model.ids import RegionId
 

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from axiom_cli.stack.servers import HOST, ChildServer, ServerKind
+from tests.servers import ChildServer
+
+from axiom_cli.stack.servers import HOST, ServerKind
 
 LIKE_THE_REAL_ONE = (
     *("--served-model-name", "tiny", "--profile", "tiny", "--max-model-len", "1024"),

@@ -11,8 +11,9 @@ import pytest
 from tests.contract.bus_suite import PENDING_MAX, Buses, BusSuite, Heard, ready
 from tests.eventually import eventually
 from tests.owner import task_owner
+from tests.servers import ChildServer, running
 
-from axiom_cli.stack.servers import NATS, ChildServer, running
+from axiom_cli.stack.servers import NATS
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.system_clock import SystemClock

@@ -16,8 +16,8 @@ from tests.contract.engine_suite import (
 )
 from tests.contract.simulated_engine import adapter_folders, simulated_engine
 from tests.contract.vllm_under_test import MISSING, driver_under_test
+from tests.servers import running
 
-from axiom_cli.stack.servers import running
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.testing.engine import FakeEngine
 

@@ -12,8 +12,8 @@ import pytest
 from tests.contract.registry_suite import Registries, RegistrySuite, watching
 from tests.eventually import eventually, succeeds
 from tests.owner import task_owner
+from tests.servers import ChildServer
 
-from axiom_cli.stack.servers import ChildServer
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import redis
 from tests.contract.shadow_cache_suite import A, B, Caches, ShadowCacheSuite, put
+from tests.servers import ChildServer, running
 
-from axiom_cli.stack.servers import VALKEY, ChildServer, running
+from axiom_cli.stack.servers import VALKEY
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import SettingsError
 from axiom_common.model.ids import RegionId

@@ -22,8 +22,7 @@ from tests.contract.vllm_api_suite import (
     StreamSuite,
 )
 from tests.contract.vllm_client import CHAT, COMPLETIONS, DONE, LOAD, VllmClient
-
-from axiom_cli.stack.servers import running
+from tests.servers import running
 
 
 @pytest.fixture(scope="module")

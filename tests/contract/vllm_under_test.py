@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 from tests.contract.engine_suite import NAMES, EngineUnderTest
 from tests.contract.vllm_client import VllmClient
+from tests.servers import free_port
 
-from axiom_cli.stack.servers import free_port
 from axiom_common.drivers.vllm_engine import VllmEngine
 from axiom_common.model.ids import EngineAdapter
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 from tests.eventually import eventually
+from tests.servers import free_port
 from typer.testing import CliRunner, Result
 
 from axiom_cli.__main__ import app
-from axiom_cli.stack.servers import free_port
 
 AXIOM = (sys.executable, "-m", "axiom_cli")
 END_TIMEOUT_S = 30

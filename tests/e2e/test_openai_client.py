@@ -17,8 +17,9 @@ import pytest
 import pytest_asyncio
 import yaml
 from tests.eventually import eventually
+from tests.servers import free_port
 
-from axiom_cli.stack.servers import HOST, free_port
+from axiom_cli.stack.servers import HOST
 from axiom_cli.stack.stack import CONFIG, Stack, running_stack
 from axiom_cli.stack.topology import BASE_MODEL, GATEWAY, EngineShape, StackOptions
 

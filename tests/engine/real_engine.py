@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from axiom_cli.stack.servers import HOST, die_with_parent, free_port
+from tests.servers import free_port
+
+from axiom_cli.stack.servers import HOST, die_with_parent
 
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 15.0

@@ -22,8 +22,8 @@ from tests.agent_process import (
     write_settings,
 )
 from tests.contract.simulated_engine import adapter_folders, simulated_engine
+from tests.servers import ChildServer, running
 
-from axiom_cli.stack.servers import ChildServer, running
 from axiom_common.model.adapter import AdapterState
 from axiom_common.model.engine import EngineStatus
 from axiom_common.model.ids import EngineAdapter, RegionId

@@ -24,8 +24,9 @@ import yaml
 from tests.eventually import eventually, succeeds
 from tests.owner import TestOwner, task_owner
 from tests.scheduler_region import Reporter, adapter, node_state, plans_in
+from tests.servers import ChildServer
 
-from axiom_cli.stack.servers import ChildServer, ServerKind
+from axiom_cli.stack.servers import ServerKind
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsBucket, NatsRegistry

@@ -13,9 +13,11 @@ from pathlib import Path
 import nats
 import pytest
 import redis
+from tests.servers import ChildServer, nats_server, running, valkey_server
 
-from axiom_cli.stack.servers import ChildServer, nats_server, running, valkey_server
 from axiom_common.errors import UnavailableError
+
+ROOT = Path(__file__).parents[2]
 
 
 async def test_nats_keeps_streams_over_a_crash(own_nats: ChildServer) -> None:
@@ -66,14 +68,18 @@ def test_a_port_in_use_is_an_error_that_says_so(tmp_path: Path) -> None:
 def test_servers_end_with_their_parent(tmp_path: Path) -> None:
     script = (
         "import os, sys, pathlib\n"
-        "from axiom_cli.stack.servers import nats_server\n"
+        "from tests.servers import nats_server\n"
         "server = nats_server(pathlib.Path(sys.argv[1]))\n"
         "server.start()\n"
         "print(server.pid, server.port, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     parent = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert parent.returncode == -signal.SIGKILL, parent.stderr
     port = int(parent.stdout.split()[1])

@@ -20,8 +20,9 @@ import aiohttp
 import pytest
 from tests.eventually import eventually, succeeds
 from tests.owner import task_owner
+from tests.servers import ChildServer, running
 
-from axiom_cli.stack.servers import ChildServer, ServerKind, running
+from axiom_cli.stack.servers import ServerKind
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsBucket, NatsRegistry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ from axiom_common.ports.clock import Clock
 
 START_TIMEOUT_MS = 60_000.0
 POLL_MS = 50.0
-PROBE_TIMEOUT_S = 1.0
 CONFIG, DATA, LOGS = "config", "data", "logs"
 """Folders of a run directory."""
 OWN_VARIABLES = "AXIOM_"
@@ -158,7 +156,7 @@ async def _start(
     on_step("starting servers")
     launch(layers[0])
     for name, kind in _servers(ports).items():
-        await until(partial(_server_lacks, name, kind, ports[name]))
+        await until(partial(_server_lacks, kind, ports[name]))
     on_step("starting engines and services")
     for layer in layers[1:]:
         launch(layer)
@@ -186,15 +184,9 @@ async def _until(
         await clock.sleep_ms(POLL_MS)
 
 
-async def _server_lacks(name: str, kind: ServerKind, port: int) -> str:
-    def serves() -> bool:
-        try:
-            with socket.create_connection((HOST, port), timeout=PROBE_TIMEOUT_S) as connection:
-                return kind.serving(connection)
-        except OSError:
-            return False
-
-    return "" if await asyncio.to_thread(serves) else f"{name} does not serve"
+async def _server_lacks(kind: ServerKind, port: int) -> str:
+    serves = await asyncio.to_thread(kind.serves, port)
+    return "" if serves else f"{kind.name} does not serve"
 
 
 async def _gateway_lacks(admin: Admin) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from axiom_cli.stack.processes import ProcessSpec
-from axiom_cli.stack.servers import HOST
+from axiom_cli.stack.servers import HOST, NATS, VALKEY
 from axiom_common.model.adapter import MEBIBYTE, AdapterSpec
 from axiom_common.model.ids import EngineId, engine_id
 
@@ -29,8 +29,8 @@ SETTLE_MS = 300.0
 GATEWAY = "gateway"
 TELEMETRY = "telemetry"
 SCHEDULER = "scheduler"
-NATS_PROCESS = "nats"
-VALKEY_PROCESS = "valkey"
+NATS_PROCESS = NATS.name
+VALKEY_PROCESS = VALKEY.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +111,12 @@ def engine_url(ports: Mapping[str, int], engine: EngineId) -> str:
 
 def nats_url(options: StackOptions, ports: Mapping[str, int]) -> str:
     """The NATS server that the stack uses."""
-    return options.nats_url or f"nats://{HOST}:{ports[NATS_PROCESS]}"
+    return options.nats_url or NATS.url(ports[NATS_PROCESS])
 
 
 def redis_url(options: StackOptions, ports: Mapping[str, int]) -> str:
     """The Valkey or Redis server that the stack uses."""
-    return options.redis_url or f"redis://{HOST}:{ports[VALKEY_PROCESS]}"
+    return options.redis_url or VALKEY.url(ports[VALKEY_PROCESS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
