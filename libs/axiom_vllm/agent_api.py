@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from axiom_vllm.channel import Channel, unix_datagrams
+from axiom_vllm.channel import Channel, UnixDatagrams
 from axiom_vllm.known import installed_version, lora_request, server_problem
 from axiom_vllm.messages import (
     BAD_REQUEST,
@@ -92,7 +93,7 @@ class AgentApi:
             self._stay_off(unsupported(error.message["reason"], error.message["detail"]))
             return
         if self.teller is None:
-            channel = Channel(unix_datagrams(self._settings.socket_path))
+            channel = Channel(UnixDatagrams(self._settings.socket_path))
             self.teller = ServerTeller(channel, state.openai_serving_models)
             self.teller.beat()
 
@@ -136,23 +137,23 @@ class AgentApi:
         }
 
     async def _control(self, state: Any, call: str, arguments: dict[str, Any]) -> Message:
-        name = arguments.get("name")
         if call == LOAD_TO_HOST:
+            name = arguments.get("name")
             if not isinstance(name, str) or not name:
                 raise _RefusedError(BAD_REQUEST, "name")
             return await self._load_to_host(state, name, arguments.get("path"))
-        number = arguments.get("id")
-        if name is not None:
-            request = state.openai_serving_models.lora_requests.get(name)
-            if request is None:
-                raise _RefusedError(UNKNOWN_NAME)
-            number = request.lora_int_id
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise _RefusedError(BAD_REQUEST, "name or id")
+        number = _number(arguments, state.openai_serving_models.lora_requests)
         # Requests that still wait in the scheduler are known here only.
-        if call in MOVING and self.teller is not None and self.teller.in_flight.of(name or ""):
+        if call in MOVING and self._in_flight(state, number):
             raise _RefusedError(IN_USE)
         return await self._on_workers(state, call, [number], CALL_TIMEOUT_S)
+
+    def _in_flight(self, state: Any, number: int) -> bool:
+        return self.teller is not None and any(
+            self.teller.in_flight.of(request.lora_name)
+            for request in state.openai_serving_models.lora_requests.values()
+            if request.lora_int_id == number
+        )
 
     async def _load_to_host(self, state: Any, name: str, path: Any) -> Message:
         """A name that the server does not answer to yet needs a `path`, and is registered."""
@@ -225,6 +226,18 @@ def status_of(answer: Message) -> int:
 def _names(state: Any) -> dict[str, str]:
     requests = state.openai_serving_models.lora_requests.values()
     return {str(request.lora_int_id): request.lora_name for request in requests}
+
+
+def _number(arguments: dict[str, Any], requests: Mapping[str, Any]) -> int:
+    """The adapter that `name` or `id` means. A copy without a name has its number only."""
+    name, number = arguments.get("name"), arguments.get("id")
+    if isinstance(name, str):
+        if name not in requests:
+            raise _RefusedError(UNKNOWN_NAME)
+        number = requests[name].lora_int_id
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise _RefusedError(BAD_REQUEST, "name or id")
+    return number
 
 
 def _arguments(body: bytes) -> dict[str, Any]:

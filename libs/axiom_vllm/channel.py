@@ -26,15 +26,21 @@ Transmit = Callable[[bytes], None]
 """Hands over one datagram without waiting; OSError when that is not possible."""
 
 
-def unix_datagrams(path: str) -> Transmit:
+class UnixDatagrams:
     """To whoever listens at `path` at the moment of sending: an agent may come and go."""
-    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    sender.setblocking(False)
 
-    def transmit(datagram: bytes) -> None:
-        sender.sendto(datagram, path)
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
 
-    return transmit
+    def __call__(self, datagram: bytes) -> None:
+        """A Transmit."""
+        self._socket.sendto(datagram, self._path)
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._socket.close()
 
 
 def new_instance() -> str:

@@ -29,10 +29,8 @@ class ServerTeller:
 
     def beat(self) -> None:
         """Tell the whole, now and each second from now on."""
-        owed = self._channel.owed
-        self._channel.send(self.in_flight.message(whole=True))
-        if owed or self._told != self._registered():
-            self._send_names()
+        self._send(self.in_flight.message(whole=True))
+        self.names_changed()
         self._timers["beat"] = asyncio.get_running_loop().call_later(BEAT_S, self.beat)
 
     def stop(self) -> None:
@@ -63,16 +61,21 @@ class ServerTeller:
         return {name: (r.lora_int_id, r.lora_path) for name, r in requests.items()}
 
     def _send_names(self) -> None:
-        registered = self._registered()
-        self._channel.send(_names_message(registered))
-        self._told = None if self._channel.owed else registered
+        self._told = self._registered()
+        self._send(_names_message(self._told))
+
+    def _send(self, message: Message) -> None:
+        self._channel.send(message)
+        if self._channel.owed:
+            # The agent may be another one when it is back.
+            self._told = None
 
     def _flush_soon(self) -> None:
         loop = asyncio.get_running_loop()
         self._timers["flush"] = loop.call_later(FLUSH_S, self._flush)
 
     def _flush(self) -> None:
-        self._channel.send(self.in_flight.message(whole=self._channel.owed))
+        self._send(self.in_flight.message(whole=self._channel.owed))
 
 
 def _names_message(registered: dict[str, tuple[int, str]]) -> Message:

@@ -32,14 +32,22 @@ _CHANGING = (
 
 
 class AdapterWatch:
-    """Around one worker's `manager`. `on_change` gets a residency message; it must not fail."""
+    """Around one worker's `manager`. `on_change` gets a residency message when something changed,
+    and when it is `due`: asked after each step, so it must be cheap."""
 
-    def __init__(self, manager: Any, names: dict[int, str], on_change: Callable[[Message], None]):
+    def __init__(
+        self,
+        manager: Any,
+        names: dict[int, str],
+        on_change: Callable[[Message], None],
+        due: Callable[[], bool],
+    ) -> None:
         self.manager = manager
         self.adapters = manager._adapter_manager
         self.pinned: set[int] = set()
         self._names = dict(names)
         self._on_change = on_change
+        self._due = due
         self._on_failure: Callable[[Exception], None] = lambda _: None
         self._depth = 0
         self._load_ms: dict[int, float] = {}
@@ -131,7 +139,7 @@ class AdapterWatch:
         try:
             now = self._now()
             changed = now != (self._slots, self._hbm, self._host)
-            if changed or self._load_ms or self.pinned != self._pinned:
+            if changed or self._load_ms or self.pinned != self._pinned or self._due():
                 self._tell(*now)
         except Exception as error:
             LOG.exception("axiom: the extension failed and is off; the engine goes on without it")

@@ -7,9 +7,10 @@ and all calls run in the engine's loop, between steps.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from axiom_vllm.channel import Channel, unix_datagrams
+from axiom_vllm.channel import Channel, UnixDatagrams
 from axiom_vllm.control import AdapterControl
 from axiom_vllm.known import installed_version, lora_request, worker_problem
 from axiom_vllm.messages import (
@@ -23,6 +24,9 @@ from axiom_vllm.messages import (
 from axiom_vllm.settings import Settings
 from axiom_vllm.watch import LOG, AdapterWatch
 
+OWED_S = 0.25
+"""An agent that is back hears the whole this soon from an engine that works."""
+
 
 class _Attached:
     """One worker with the extension at work."""
@@ -30,10 +34,11 @@ class _Attached:
     def __init__(self, worker: Any, names: dict[int, str], socket_path: str) -> None:
         runner = worker.model_runner
         # All workers of an engine hold the same adapters; the first one speaks.
-        self.channel = Channel(unix_datagrams(socket_path)) if worker.rank == 0 else None
+        self.channel = Channel(UnixDatagrams(socket_path)) if worker.rank == 0 else None
         self.rank = int(getattr(worker.parallel_config, "data_parallel_rank", 0))
         self.failure: Message | None = None
-        self.watch = AdapterWatch(runner.lora_manager, names, self._tell)
+        self._tried_s = 0.0
+        self.watch = AdapterWatch(runner.lora_manager, names, self._tell, self._due)
         self.control = AdapterControl(self.watch, runner, lora_request)
         self.watch.attach(self._failed)
 
@@ -49,9 +54,17 @@ class _Attached:
 
     def _tell(self, message: Message) -> None:
         if self.channel is not None:
+            self._tried_s = time.perf_counter()
             owed = self.channel.owed
             whole = {**self.watch.whole(), "events": message["events"]} if owed else message
             self.channel.send({"rank": self.rank, **whole})
+
+    def _due(self) -> bool:
+        """Whether a lost message should be made good now. Not at each step: the agent may be away
+        for long."""
+        if self.channel is None or not self.channel.owed:
+            return False
+        return time.perf_counter() - self._tried_s >= OWED_S
 
     def _failed(self, error: Exception) -> None:
         self.failure = unsupported(FAILED, repr(error))

@@ -37,7 +37,7 @@ _ENVIRONMENT = {
     # Else it listens for its own processes on the machine's outer address.
     "VLLM_HOST_IP": HOST,
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-    "PYTHONPATH": str(_HERE / "plugin"),
+    "PYTHONPATH": f"{_HERE / 'plugin'}{os.pathsep}{_HERE.parents[1] / 'libs'}",
 }
 _UNWANTED = ("VLLM_CPU_KVCACHE_SPACE", "PYTHONDONTWRITEBYTECODE", "PYTEST_CURRENT_TEST")
 
@@ -52,18 +52,21 @@ def _flags(model: Path, port: int) -> list[str]:
         *("--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-lora-rank", "8"),
         *("--enable-prompt-tokens-details", "--enable-request-id-headers"),
         *("--enable-prefix-caching", "--enable-server-load-tracking"),
-        *("--worker-extension-cls", "residency_probe.WorkerExtension"),
+        *("--worker-extension-cls", "probed_extension.WorkerExtension"),
         *("--middleware", "residency_probe.Middleware"),
+        *("--middleware", "axiom_vllm.middleware.Middleware"),
     ]
 
 
 @dataclass(frozen=True)
 class RealEngine:
-    """An engine that is up, and the folder with its model and adapters."""
+    """An engine that is up, the folder with its model and adapters, and the socket where Axiom's
+    extension in it looks for an agent."""
 
     url: str
     model: Path
     process: subprocess.Popen[bytes]
+    agent_socket: Path
 
 
 @contextlib.contextmanager
@@ -72,11 +75,17 @@ def real_engine(python: Path, model: Path) -> Iterator[RealEngine]:
     with tempfile.TemporaryDirectory(prefix="vllm", ignore_cleanup_errors=True) as folder:
         port = free_port()
         log_path = Path(folder, "log")
+        agent_socket = Path(folder, "agent.sock")
         kept = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [python, "-m", "vllm.entrypoints.openai.api_server", *_flags(model, port)],
-                env={**kept, **_ENVIRONMENT, "TMPDIR": folder},
+                env={
+                    **kept,
+                    **_ENVIRONMENT,
+                    "TMPDIR": folder,
+                    "AXIOM_AGENT_SOCKET": str(agent_socket),
+                },
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -87,7 +96,7 @@ def real_engine(python: Path, model: Path) -> Iterator[RealEngine]:
         try:
             url = f"http://{HOST}:{port}"
             _wait(process, url, log_path)
-            yield RealEngine(url, model, process)
+            yield RealEngine(url, model, process, agent_socket)
         finally:
             _stop(process)
 
