@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from axiom_cli.adapters import Applied, Put, apply_declarations, parse_declarations
 from axiom_cli.admin import admin_of
+from axiom_cli.declarations import Applied, Put, apply_declarations, parse_declarations
 from axiom_cli.output import print_figures, table_console
 from axiom_common.errors import InvalidInputError
 from axiom_common.model.adapter import MEBIBYTE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,7 +19,8 @@ from axiom_common.errors import (
     UnavailableError,
 )
 from axiom_common.model.adapter import AdapterSpec
-from axiom_common.wire import rest
+from axiom_common.runtime.desired_store import Outcome
+from axiom_common.wire import headers, rest
 
 STATUS_PATH = "/admin/v1/status"
 NODES_PATH = "/admin/v1/nodes"
@@ -27,7 +28,10 @@ ENGINES_PATH = "/admin/v1/engines"
 MODELS_PATH = "/admin/v1/models"
 ADAPTERS_PATH = "/admin/v1/adapters"
 READY_PATH = "/readyz"
-TIMEOUT_S = 5.0
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 64 << 20
+"""A list of all engines of a large region has some MiB."""
+RETRY_AFTER_S_MAX = 5.0
 
 _ERRORS: dict[int, type[AxiomError]] = {
     400: InvalidInputError,
@@ -41,6 +45,18 @@ _ERRORS: dict[int, type[AxiomError]] = {
 _M = TypeVar("_M", bound=BaseModel)
 
 
+class NoAnswerError(UnavailableError):
+    """Nobody answers at the URL."""
+
+
+class BusyError(UnavailableError):
+    """The gateway can't do it now, and says after how long to ask again."""
+
+    def __init__(self, detail: str, *, retry_after_s: float) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """A gateway's word on itself."""
@@ -49,9 +65,16 @@ class Ready:
     told: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Admin:
-    """The admin API of one gateway. All calls raise UnavailableError when it gives no
-    answer, and the error that it told when it refuses."""
+    """The admin API of one gateway. All calls raise NoAnswerError when it gives no answer, and the
+    error that it told when it refuses."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
@@ -71,8 +94,8 @@ class Admin:
 
     async def ready(self) -> Ready:
         """Whether requests may be sent there."""
-        status, body = await self._fetch("GET", READY_PATH)
-        return Ready(ready=status == 200, told=body.decode(errors="replace"))
+        answer = await self._fetch("GET", READY_PATH)
+        return Ready(ready=answer.status == 200, told=answer.body.decode(errors="replace"))
 
     async def adapters(self) -> tuple[rest.Adapter, ...]:
         """All declared adapters, by name."""
@@ -93,12 +116,14 @@ class Admin:
         """Withdraw an adapter; NotFoundError when there is none of that name."""
         await self._ask("DELETE", f"{ADAPTERS_PATH}/{quote(name)}")
 
-    async def put_base_model(self, name: str) -> None:
+    async def put_base_model(self, name: str) -> Outcome:
         """Declare a base model; returns once that is durable."""
-        await self._ask("PUT", f"{MODELS_PATH}/{quote(name)}", rest.BaseModelPut())
+        path = f"{MODELS_PATH}/{quote(name)}"
+        return self._outcome(path, await self._ask("PUT", path, rest.BaseModelPut()))
 
-    async def put_adapter(self, spec: AdapterSpec) -> None:
+    async def put_adapter(self, spec: AdapterSpec) -> tuple[Outcome, rest.Adapter]:
         """Declare an adapter, its revision left to the gateway; returns once that is durable."""
+        path = f"{ADAPTERS_PATH}/{quote(spec.name)}"
         wanted = rest.AdapterPut(
             base_model=spec.base_model,
             path=spec.path,
@@ -106,50 +131,75 @@ class Admin:
             size_bytes=spec.size_bytes,
             tenant=spec.tenant,
         )
-        await self._ask("PUT", f"{ADAPTERS_PATH}/{quote(spec.name)}", wanted)
+        answer = await self._ask("PUT", path, wanted)
+        return self._outcome(path, answer), self._parsed(path, answer, rest.Adapter)
 
     async def _get(self, path: str, kind: type[_M]) -> _M:
-        body = await self._ask("GET", path)
+        return self._parsed(path, await self._ask("GET", path), kind)
+
+    def _parsed(self, path: str, answer: _Answer, kind: type[_M]) -> _M:
         try:
-            return kind.model_validate_json(body)
+            return kind.model_validate_json(answer.body)
         except ValidationError as error:
-            raise UnavailableError(
-                f"{self._url}{path} does not answer like an Axiom gateway "
-                f"({error.error_count()} fields are wrong)"
-            ) from error
+            raise self._stranger(path, f"{error.error_count()} fields are wrong") from error
 
-    async def _ask(self, method: str, path: str, wanted: BaseModel | None = None) -> bytes:
-        """The body of a good answer; the error that the gateway told otherwise."""
-        status, body = await self._fetch(method, path, wanted)
-        if status // 100 != 2:
-            raise _told_error(f"{self._url}{path}", status, body)
-        return body
+    def _outcome(self, path: str, answer: _Answer) -> Outcome:
+        try:
+            return Outcome(answer.headers.get(headers.OUTCOME, ""))
+        except ValueError as error:
+            raise self._stranger(path, f"no {headers.OUTCOME}") from error
 
-    async def _fetch(
-        self, method: str, path: str, wanted: BaseModel | None = None
-    ) -> tuple[int, bytes]:
+    def _stranger(self, path: str, why: str) -> UnavailableError:
+        return UnavailableError(f"{self._url}{path} does not answer like an Axiom gateway ({why})")
+
+    async def _ask(self, method: str, path: str, wanted: BaseModel | None = None) -> _Answer:
+        """A good answer; the error that the gateway told otherwise."""
+        answer = await self._fetch(method, path, wanted)
+        if answer.status // 100 != 2:
+            raise _told_error(f"{self._url}{path}", answer)
+        return answer
+
+    async def _fetch(self, method: str, path: str, wanted: BaseModel | None = None) -> _Answer:
         data = None if wanted is None else wanted.model_dump_json(exclude_none=True)
         sent = {} if wanted is None else {"content-type": "application/json"}
         url = self._url + path
         try:
             async with self._session.request(method, url, data=data, headers=sent) as response:
-                return response.status, await response.read()
+                body = await _bounded(response)
+                return _Answer(response.status, response.headers, body)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             cause = str(error) or type(error).__name__
-            raise UnavailableError(
+            raise NoAnswerError(
                 f"no gateway answers at {self._url} ({cause}): start one with `axiom up`, "
                 "or name one with --url"
             ) from error
 
 
-def _told_error(url: str, status: int, body: bytes) -> AxiomError:
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > ANSWER_BYTES_MAX:
+            raise UnavailableError(f"{response.url} answered more than {ANSWER_BYTES_MAX} bytes")
+    return bytes(body)
+
+
+def _told_error(url: str, answer: _Answer) -> AxiomError:
     """The error behind a problem document, or behind whatever else came."""
+    kind = _ERRORS.get(answer.status, UnavailableError)
     try:
-        detail = rest.Problem.model_validate_json(body).detail
+        detail = rest.Problem.model_validate_json(answer.body).detail
     except ValidationError:
-        text = body[:200].decode(errors="replace")
-        return UnavailableError(f"{url} answered {status}: {text}")
-    return _ERRORS.get(status, UnavailableError)(detail)
+        text = answer.body[:200].decode(errors="replace")
+        kind, detail = UnavailableError, f"{url} answered {answer.status}: {text}"
+    if answer.status == 503:
+        return BusyError(detail, retry_after_s=_retry_after_s(answer))
+    return kind(detail)
+
+
+def _retry_after_s(answer: _Answer) -> float:
+    told = answer.headers.get(headers.RETRY_AFTER, "")
+    return min(float(told) if told.isdecimal() else 1.0, RETRY_AFTER_S_MAX)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from tests.owner import task_owner
 from tests.scheduler_region import adapter
 from tests.servers import ChildServer
 
-from axiom_cli.adapters import Result, apply_declarations, parse_declarations
+from axiom_cli.declarations import Result, apply_declarations, parse_declarations
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsBucket, NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from axiom_cli.adapters import Kind, parse_declarations
+from axiom_cli.declarations import Kind, parse_declarations
 from axiom_cli.stack.topology import (
     BASE_MODEL,
     GATEWAY,

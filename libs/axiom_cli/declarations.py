@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import aiohttp
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from axiom_cli.admin import ADAPTERS_PATH, MODELS_PATH
-from axiom_common.errors import InvalidInputError
-from axiom_common.wire import headers, rest
+from axiom_cli.admin import Admin, BusyError, NoAnswerError, admin_of
+from axiom_common.errors import AxiomError, InvalidInputError
+from axiom_common.wire import rest
 
 FILE_BYTES_MAX = 16 << 20
 NODES_MAX = 1_000_000
@@ -32,8 +31,6 @@ DEPTH_MAX = 8
 ERRORS_SHOWN_MAX = 10
 PUTS_AT_ONCE = 8
 TRIES_MAX = 4
-RETRY_AFTER_S_MAX = 5.0
-TIMEOUT_S = 10.0
 
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Path = tuple[str | int, ...]
@@ -69,11 +66,6 @@ class Put:
     name: str
     body: rest.BaseModelPut | rest.AdapterPut
     line: int
-
-    @property
-    def path(self) -> str:
-        """Where the admin API takes it."""
-        return f"{MODELS_PATH if self.kind is Kind.BASE_MODEL else ADAPTERS_PATH}/{self.name}"
 
 
 class Result(StrEnum):
@@ -134,19 +126,17 @@ async def apply_declarations(url: str, puts: list[Put]) -> list[Applied]:
     An item that is refused does not stop the others. Once the gateway gives no answer, what was not
     put yet is `unavailable` as well.
     """
-    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     results: list[Applied] = []
-    async with aiohttp.ClientSession(timeout=timeout) as session:
-        applier = _Applier(session, url.rstrip("/"))
+    async with admin_of(url) as admin:
+        applier = _Applier(admin)
         for kind in Kind:
             results += await applier.apply([put for put in puts if put.kind is kind])
     return results
 
 
 class _Applier:
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session = session
-        self._url = url
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
         self._away = ""
 
     async def apply(self, puts: list[Put]) -> list[Applied]:
@@ -166,45 +156,27 @@ class _Applier:
         detail = self._away
         for _ in range(0 if detail else TRIES_MAX):
             try:
-                async with self._session.put(
-                    self._url + put.path, data=put.body.model_dump_json(exclude_none=True)
-                ) as response:
-                    body = await response.read()
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                self._away = f"no gateway answers at {self._url}: {error or type(error).__name__}"
-                return Applied(put=put, result=Result.UNAVAILABLE, detail=self._away)
-            if response.status != 503:
-                return _result(put, response, body)
-            detail = _detail(response.status, body)
-            await asyncio.sleep(_retry_after_s(response))
+                return await self._put(put)
+            except NoAnswerError as error:
+                self._away = detail = str(error)
+                break
+            except BusyError as error:
+                detail = str(error)
+                await asyncio.sleep(error.retry_after_s)
+            except AxiomError as error:
+                return Applied(put=put, result=Result.REFUSED, detail=str(error))
         return Applied(put=put, result=Result.UNAVAILABLE, detail=detail)
 
-
-def _result(put: Put, response: aiohttp.ClientResponse, body: bytes) -> Applied:
-    if response.status not in (200, 201):
-        return Applied(put=put, result=Result.REFUSED, detail=_detail(response.status, body))
-    try:
-        result = Result(response.headers.get(headers.OUTCOME, ""))
-        if put.kind is Kind.BASE_MODEL:
-            return Applied(put=put, result=result)
-        adapter = rest.Adapter.model_validate_json(body)
-    except ValueError:
-        detail = "what answers there is no Axiom gateway"
-        return Applied(put=put, result=Result.REFUSED, detail=detail)
-    detail = "" if adapter.base_model_known else f"nobody knows base model {adapter.base_model!r}"
-    return Applied(put=put, result=result, revision=adapter.revision, detail=detail)
-
-
-def _detail(status: int, body: bytes) -> str:
-    try:
-        return rest.Problem.model_validate_json(body).detail
-    except ValidationError:
-        return f"HTTP {status}"
-
-
-def _retry_after_s(response: aiohttp.ClientResponse) -> float:
-    told = response.headers.get(headers.RETRY_AFTER, "")
-    return min(float(told) if told.isdecimal() else 1.0, RETRY_AFTER_S_MAX)
+    async def _put(self, put: Put) -> Applied:
+        if isinstance(put.body, rest.BaseModelPut):
+            outcome = await self._admin.put_base_model(put.name)
+            return Applied(put=put, result=Result(outcome.value))
+        outcome, adapter = await self._admin.put_adapter(put.body.to_spec(put.name))
+        known = adapter.base_model_known
+        detail = "" if known else f"nobody knows base model {adapter.base_model!r}"
+        return Applied(
+            put=put, result=Result(outcome.value), revision=adapter.revision, detail=detail
+        )
 
 
 @dataclass(slots=True)
