@@ -321,8 +321,7 @@ async def followed() -> AsyncIterator[Followed]:
 async def test_the_watch_knows_what_is_declared_now() -> None:
     async with followed() as it:
         assert not it.watch.synced
-        async with asyncio.timeout(5):
-            await it.watch.wait_synced()
+        await eventually(lambda: it.watch.synced)
         assert it.watch.adapters == {SPEC.name: SPEC}
         await it.store.put_base_model(BaseModelSpec(name="llama"))
         acme = Tenant(name="acme", weight=2.0)
@@ -340,7 +339,7 @@ async def test_the_watch_knows_what_is_declared_now() -> None:
 
 async def test_changes_are_told_once_and_only_when_something_changed() -> None:
     async with followed() as it:
-        await it.watch.wait_synced()
+        await eventually(lambda: it.watch.synced)
         assert it.changes == [1]
         await it.bucket.put(keys.adapter_key(SPEC.name), desired.encode(SPEC))
         await it.bucket.put("profile.later-kind", b"whatever")
@@ -360,7 +359,7 @@ async def test_default_stays_a_tenant_when_its_record_goes() -> None:
 
 async def test_a_record_that_does_not_parse_leaves_the_last_good_one_in_force() -> None:
     async with followed() as it:
-        await it.watch.wait_synced()
+        await eventually(lambda: it.watch.synced)
         await it.bucket.put(keys.adapter_key(SPEC.name), b"garbage")
         await eventually(lambda: it.watch.invalid == 1)
         assert it.watch.adapters == {SPEC.name: SPEC}
@@ -379,7 +378,7 @@ async def test_what_was_deleted_while_the_registry_was_away_is_gone_after_it() -
 
 async def test_what_the_registry_lost_stays_in_force_until_somebody_says_otherwise() -> None:
     async with followed() as it:
-        await it.watch.wait_synced()
+        await eventually(lambda: it.watch.synced)
         for name in ("b", "c"):
             await it.store.put_adapter(replace(SPEC, name=name))
         await eventually(lambda: len(it.watch.adapters) == 3)

@@ -180,13 +180,17 @@ def engines_in_memory() -> int:
 
 def test_tombstones_are_bounded_and_end() -> None:
     view = RegionView(REGION)
-    for n in range(TOMBSTONES_MAX + 100):
-        view.apply(full(1, 1, node=NodeId(f"n{n}")), 0)
-        view.forget(NodeId(f"n{n}"), 0)
-    assert view.tombstones == TOMBSTONES_MAX
-    view.apply(full(1, 1), TOMBSTONE_MS)
-    view.forget(NODE, TOMBSTONE_MS)
-    assert view.tombstones == 1
+    names = [NodeId(f"n{n}") for n in range(TOMBSTONES_MAX + 1)]
+    for name in names:
+        view.apply(full(1, 1, node=name), 0)
+        view.forget(name, 0)
+
+    def comes_back(name: NodeId, now_ms: float) -> bool:
+        return view.apply(full(1, 1, node=name), now_ms).outcome is Outcome.APPLIED
+
+    assert comes_back(names[0], 1)
+    assert not any(comes_back(name, 1) for name in names[1:])
+    assert all(comes_back(name, TOMBSTONE_MS) for name in names[1:])
 
 
 def test_the_subject_says_whose_report_it_may_be() -> None:

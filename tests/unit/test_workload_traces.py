@@ -1,17 +1,16 @@
-"""Readers of public traces: the shipped slices, and files a user has."""
+"""Readers of public traces: the shipped slices, and their form."""
 
 from __future__ import annotations
 
 import gzip
 import itertools
-from pathlib import Path
 
 import pytest
 
 from axiom_common.errors import InvalidInputError
 from axiom_sim.workload.traces import (
-    read_azure,
-    read_servegen,
+    parse_azure,
+    parse_servegen,
     shipped_azure,
     shipped_servegen,
 )
@@ -38,21 +37,18 @@ def test_the_shipped_servegen_slice_is_six_windows_of_ten_minutes() -> None:
     assert len({r.client for r in rates}) >= 48
 
 
-def test_azure_rows_are_sorted_and_counted_from_the_first(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text(AZURE + "2023-11-16 18:00:02.5000000,7,3\n2023-11-16 18:00:01.0000000,374,44\n")
-    first, second = read_azure(path)
+def test_azure_rows_are_sorted_and_counted_from_the_first() -> None:
+    rows = "2023-11-16 18:00:02.5000000,7,3\n2023-11-16 18:00:01.0000000,374,44\n"
+    first, second = parse_azure("trace.csv", (AZURE + rows).encode())
     assert (first.at_ms, first.prompt_tokens, first.output_tokens) == (0.0, 374, 44)
     assert (second.at_ms, second.prompt_tokens, second.output_tokens) == (1500.0, 7, 3)
 
 
-def test_plain_and_compressed_files_read_alike(tmp_path: Path) -> None:
-    text = SERVEGEN + "3,600,0.5,1,Gamma,1,1\n1,0,2.0,1,Gamma,1,1\n"
-    plain, packed = tmp_path / "a.csv", tmp_path / "a.csv.gz"
-    plain.write_text(text)
-    packed.write_bytes(gzip.compress(text.encode()))
-    assert read_servegen(plain) == read_servegen(packed)
-    assert [r.client for r in read_servegen(plain)] == [1, 3]
+def test_plain_and_compressed_files_read_alike() -> None:
+    plain = (SERVEGEN + "3,600,0.5,1,Gamma,1,1\n1,0,2.0,1,Gamma,1,1\n").encode()
+    rates = parse_servegen("a.csv", plain)
+    assert parse_servegen("a.csv.gz", gzip.compress(plain)) == rates
+    assert [r.client for r in rates] == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -64,15 +60,11 @@ def test_plain_and_compressed_files_read_alike(tmp_path: Path) -> None:
         (AZURE + "2023-11-16 18:00:01.0000000,1,2\n2023-11-16 18:00:02.0,many,2\n", "line 3"),
     ],
 )
-def test_a_bad_row_is_named(tmp_path: Path, content: str, where: str) -> None:
-    path = tmp_path / "bad.csv"
-    path.write_text(content)
-    with pytest.raises(InvalidInputError, match=where):
-        read_azure(path)
+def test_a_bad_row_is_named(content: str, where: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"bad.csv, {where}"):
+        parse_azure("bad.csv", content.encode())
 
 
-def test_a_broken_archive_is_bad_input(tmp_path: Path) -> None:
-    path = tmp_path / "bad.csv.gz"
-    path.write_bytes(gzip.compress(AZURE.encode())[:-6])
+def test_a_broken_archive_is_bad_input() -> None:
     with pytest.raises(InvalidInputError, match="not a trace"):
-        read_azure(path)
+        parse_azure("bad.csv.gz", gzip.compress(AZURE.encode())[:-6])

@@ -70,22 +70,17 @@ class NatsRegistry:
         self._connection = connection
         self._call_timeout_ms = call_timeout_ms
 
-    async def bucket(self, name: str, *, history: int = 1) -> NatsBucket:
+    async def bucket(self, name: str) -> NatsBucket:
         """A handle on bucket `name`; needs no connection yet."""
-        return NatsBucket(
-            self._connection, name, history=history, call_timeout_ms=self._call_timeout_ms
-        )
+        return NatsBucket(self._connection, name, call_timeout_ms=self._call_timeout_ms)
 
 
 class NatsBucket:
     """A `Bucket`."""
 
-    def __init__(
-        self, connection: NatsConnection, name: str, *, history: int, call_timeout_ms: float
-    ) -> None:
+    def __init__(self, connection: NatsConnection, name: str, *, call_timeout_ms: float) -> None:
         self._connection = connection
         self._name = name
-        self._history = history
         self._timeout_s = call_timeout_ms / 1e3
         # How JetStream itself names a bucket's stream and its subjects.
         self._stream_name = f"KV_{name}"
@@ -285,7 +280,6 @@ class NatsBucket:
     async def _make(self, jetstream: JetStreamContext) -> None:
         config = KeyValueConfig(
             bucket=self._name,
-            history=self._history,
             max_value_size=VALUE_BYTES_MAX,
             limit_marker_ttl=MARKER_TTL_S,
         )

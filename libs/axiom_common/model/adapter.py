@@ -29,7 +29,11 @@ class AdapterState(StrEnum):
 
 
 class ResidencySource(StrEnum):
-    """Where knowledge of residency comes from, best first."""
+    """Where knowledge of residency comes from, best first.
+
+    `METRICS` is reserved: it is on the wire for engines that tell residency in their metrics, and
+    no driver reads one yet.
+    """
 
     EXTENSION = "extension"
     METRICS = "metrics"

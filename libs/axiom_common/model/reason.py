@@ -9,7 +9,11 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """One word a refusal; the groups say who refuses."""
+    """One word a refusal; the groups say who refuses.
+
+    `REGION_DENIED` is reserved: it is on the wire for tenants that are kept to some regions, and no
+    filter gives it yet.
+    """
 
     # filters: why an engine can't serve this request
     NOT_READY = "not-ready"

@@ -64,6 +64,6 @@ class Bucket(Protocol):
 class Registry(Protocol):
     """Opens buckets, making them where they are missing."""
 
-    async def bucket(self, name: str, *, history: int = 1) -> Bucket:
+    async def bucket(self, name: str) -> Bucket:
         """Open or make bucket `name`."""
         ...

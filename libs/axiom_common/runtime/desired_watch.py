@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 
 from axiom_common.errors import WireError
@@ -16,9 +15,9 @@ from axiom_common.wire import desired, keys
 class DesiredWatch:
     """Follows the desired state; the properties are what is declared now.
 
-    `on_change` is called after each change once everything was told (`synced`). A record that does
-    not parse is counted and logged, and the last good one under its key stays in force. So does
-    what the registry lost: nobody withdrew it.
+    `synced`: everything declared was told once; `on_change` is called then, and after each change.
+    A record that does not parse is counted and logged, and the last good one under its key stays in
+    force. So does what the registry lost: nobody withdrew it.
     """
 
     def __init__(self, bucket: Bucket, log: Log, on_change: Callable[[], None]) -> None:
@@ -31,13 +30,8 @@ class DesiredWatch:
         self._tenants: dict[str, Tenant] = {DEFAULT_TENANT.name: DEFAULT_TENANT}
         self._revision_floor = 0
         self._lost: set[str] = set()
-        self._synced = asyncio.Event()
+        self.synced = False
         self.invalid = 0
-
-    @property
-    def synced(self) -> bool:
-        """Whether everything declared was told once."""
-        return self._synced.is_set()
 
     @property
     def adapters(self) -> Mapping[str, AdapterSpec]:
@@ -69,15 +63,11 @@ class DesiredWatch:
         """What the registry lost and nobody has declared again: in force here, unknown there."""
         return tuple(self._by_key[key] for key in sorted(self._lost & self._by_key.keys()))
 
-    async def wait_synced(self) -> None:
-        """Wait until everything declared was told once."""
-        await self._synced.wait()
-
     async def run(self) -> None:
         """Follow until cancelled."""
         async for entry in self._bucket.watch():
             if entry is None:
-                self._synced.set()
+                self.synced = True
                 self._on_change()
             elif self._apply(entry) and self.synced:
                 self._on_change()

@@ -80,11 +80,6 @@ class RegionView:
         """How many nodes are known."""
         return len(self._nodes)
 
-    @property
-    def tombstones(self) -> int:
-        """How many removed nodes are remembered."""
-        return len(self._tombstones)
-
     def nodes(self) -> tuple[NodeState, ...]:
         """All nodes, in no particular order."""
         return tuple(self._nodes.values())

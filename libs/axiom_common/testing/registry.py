@@ -27,9 +27,8 @@ class FakeRegistry:
         self._up = asyncio.Event()
         self._up.set()
 
-    async def bucket(self, name: str, *, history: int = 1) -> FakeBucket:
-        """Open or make bucket `name`; no call reads more than the newest of its history."""
-        del history
+    async def bucket(self, name: str) -> FakeBucket:
+        """Open or make bucket `name`."""
         if name not in self._buckets:
             self._buckets[name] = FakeBucket(name, self._owner, self._clock, self._up)
         return self._buckets[name]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-from axiom_common.errors import WireError
 from axiom_common.model.ids import NodeId, RegionId
 
 DESIRED_BUCKET = "axiom_desired"
@@ -75,7 +74,6 @@ def shadow_nodes(region: RegionId) -> str:
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
-_PARTS = re.compile(r"_([0-9a-f]{2})|([A-Za-z0-9-]+)")
 
 
 def escape(name: str) -> str:
@@ -86,22 +84,3 @@ def escape(name: str) -> str:
         c if c.isascii() and (c.isalnum() or c == "-") else "".join(f"_{b:02x}" for b in c.encode())
         for c in name
     )
-
-
-def unescape(text: str) -> str:
-    """The name that `escape` was given; WireError for anything that it could not have written."""
-    out = bytearray()
-    end = 0
-    for part in _PARTS.finditer(text):
-        if part.start() != end:
-            break
-        end = part.end()
-        out += bytes.fromhex(part[1]) if part[1] else part[2].encode()
-    try:
-        name = out.decode() if end == len(text) else ""
-    except UnicodeDecodeError as error:
-        raise WireError(f"not an escaped name: {text[:80]!r}") from error
-    # A plain character may not come escaped: each name has one key and each key one name.
-    if not text or escape(name) != text:
-        raise WireError(f"not an escaped name: {text[:80]!r}")
-    return name

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
-from pathlib import Path
 
 from axiom_common.errors import InvalidInputError
 
@@ -37,31 +36,22 @@ class ClientRate:
     rate_rps: float
 
 
-def read_azure(path: Path) -> tuple[TracedRequest, ...]:
-    """An Azure LLM inference trace (2023), in order of arrival."""
-    return _azure(path.name, path.read_bytes())
-
-
-def read_servegen(path: Path) -> tuple[ClientRate, ...]:
-    """The clients' windows of a ServeGen category, by (time, client)."""
-    return _servegen(path.name, path.read_bytes())
-
-
 def shipped_azure() -> tuple[TracedRequest, ...]:
     """The shipped 15 minutes of Azure's conversation trace."""
-    return _azure(_AZURE_SLICE, _shipped(_AZURE_SLICE))
+    return parse_azure(_AZURE_SLICE, _shipped(_AZURE_SLICE))
 
 
 def shipped_servegen() -> tuple[ClientRate, ...]:
     """The shipped hour of ServeGen's m-large clients."""
-    return _servegen(_SERVEGEN_SLICE, _shipped(_SERVEGEN_SLICE))
+    return parse_servegen(_SERVEGEN_SLICE, _shipped(_SERVEGEN_SLICE))
 
 
 def _shipped(name: str) -> bytes:
     return (resources.files("axiom_sim.workload") / "data" / name).read_bytes()
 
 
-def _azure(name: str, content: bytes) -> tuple[TracedRequest, ...]:
+def parse_azure(name: str, content: bytes) -> tuple[TracedRequest, ...]:
+    """An Azure LLM inference trace (2023), in order of arrival; `name` is for what is wrong."""
     stamped: list[tuple[datetime, int, int]] = []
     for line, row in _rows(name, content):
         try:
@@ -81,7 +71,8 @@ def _azure(name: str, content: bytes) -> tuple[TracedRequest, ...]:
     )
 
 
-def _servegen(name: str, content: bytes) -> tuple[ClientRate, ...]:
+def parse_servegen(name: str, content: bytes) -> tuple[ClientRate, ...]:
+    """The clients' windows of a ServeGen category, by (time, client)."""
     rates: list[ClientRate] = []
     for line, row in _rows(name, content):
         try:
