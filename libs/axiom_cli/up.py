@@ -7,8 +7,8 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from axiom_cli.output import progress_console, table_console
@@ -16,6 +16,7 @@ from axiom_cli.stack.processes import ProcessDied
 from axiom_cli.stack.stack import LOGS, Stack, running_stack
 from axiom_cli.stack.topology import BASE_MODEL, StackOptions, declared_adapters
 from axiom_common.errors import SettingsError
+from axiom_common.runtime.settings import NatsUrl, RedisUrl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +29,15 @@ class UpOptions:
     redis_url: str | None
 
 
-NATS_SCHEMES = frozenset({"nats", "tls", "ws", "wss"})
-REDIS_SCHEMES = frozenset({"redis", "rediss", "unix"})
-
-
 async def up(options: UpOptions) -> None:
     """Start the stack, print where it is, run until cancelled."""
-    for url in (options.nats_url or "").split(","):
-        _check_scheme("--nats-url", url, NATS_SCHEMES)
-    _check_scheme("--redis-url", options.redis_url or "", REDIS_SCHEMES)
+    _check_url("--nats-url", options.nats_url, TypeAdapter(NatsUrl), like="nats://host:port")
+    _check_url(
+        "--redis-url",
+        options.redis_url,
+        TypeAdapter(RedisUrl),
+        like="redis://host:port or redis+cluster://host:port,host:port",
+    )
     console = progress_console()
     run_dir = options.run_dir or Path(tempfile.mkdtemp(prefix="axiom-up-"))
     stack_options = StackOptions(
@@ -62,11 +63,14 @@ async def up(options: UpOptions) -> None:
         raise
 
 
-def _check_scheme(flag: str, url: str, schemes: frozenset[str]) -> None:
-    """SettingsError for a URL that no client of that server takes; an empty one was not given."""
-    if url and urlsplit(url.strip()).scheme not in schemes:
-        wanted = ", ".join(sorted(schemes))
-        raise SettingsError(f"{flag}: expected a URL of scheme {wanted}, got {url!r}")
+def _check_url(flag: str, url: str | None, form: TypeAdapter[str], *, like: str) -> None:
+    """SettingsError for a URL that no service would take; None was not given."""
+    if url is None:
+        return
+    try:
+        form.validate_python(url)
+    except ValidationError as error:
+        raise SettingsError(f"{flag}: expected a URL like {like}") from error
 
 
 def _print_welcome(stack: Stack, console: Console) -> None:

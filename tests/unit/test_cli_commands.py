@@ -37,6 +37,7 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
         (("up", "--port", "70000"), "65535"),
         (("up", "--nats-url", "http://127.0.0.1:4222"), "--nats-url"),
         (("up", "--redis-url", "not a url"), "--redis-url"),
+        (("up", "--redis-url", "redis+cluster://no-port"), "redis+cluster://host:port"),
         (("up", "--nonsense"), "nonsense"),
         (("demo", "--seconds", "0"), "seconds"),
         (("demo", "--seed", "-1"), "seed"),

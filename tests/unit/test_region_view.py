@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from axiom_common.model.engine import (
 )
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.state.region_view import (
+    NODES_MAX,
     TOMBSTONE_MS,
     TOMBSTONES_MAX,
     NodeDelta,
@@ -178,6 +180,20 @@ def engines_in_memory() -> int:
     return sum(type(thing) is EngineState for thing in gc.get_objects())
 
 
+def test_nodes_are_bounded_and_those_known_stay_current() -> None:
+    view = RegionView(REGION)
+    names = [NodeId(f"n{n}") for n in range(NODES_MAX)]
+    for name in names:
+        view.apply(full(1, 1, node=name), 0)
+    one_more = NodeId("one-more")
+    assert view.apply(full(1, 1, node=one_more), 0).outcome is Outcome.NO_ROOM
+    assert view.apply(replace(delta(1, 2), node=one_more), 0).outcome is Outcome.NO_ROOM
+    assert len(view) == NODES_MAX
+    assert view.apply(full(1, 2, node=names[0]), 0).outcome is Outcome.APPLIED
+    view.forget(names[0], 0)
+    assert view.apply(full(1, 1, node=one_more), 0).outcome is Outcome.APPLIED
+
+
 def test_tombstones_are_bounded_and_end() -> None:
     view = RegionView(REGION)
     names = [NodeId(f"n{n}") for n in range(TOMBSTONES_MAX + 1)]
@@ -190,6 +206,7 @@ def test_tombstones_are_bounded_and_end() -> None:
 
     assert comes_back(names[0], 1)
     assert not any(comes_back(name, 1) for name in names[1:])
+    view.forget(names[0], 1)
     assert all(comes_back(name, TOMBSTONE_MS) for name in names[1:])
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pynvml
 
 from axiom_common.model.engine import GpuState
-
-GPUS_MAX = 64
+from axiom_common.wire.bounds import GPUS_MAX
 
 
 class NvmlGpus:

@@ -7,6 +7,8 @@ Per node, (incarnation, seq) orders all states. What a report does to a node at 
     delta, i' > i     -                  NEEDS_FULL: an agent's new life begins with a full state
     delta, i' = i     STALE              APPLIED if s' = s + 1, else GAP: one between was lost
 
+A node that is not known yet finds NO_ROOM among `NODES_MAX` others.
+
 After GAP and NEEDS_FULL the node stays as it is until a full state comes; whoever folds asks the
 agent for one. A removed node leaves its order behind, so that a late report can't bring it back.
 
@@ -23,6 +25,8 @@ from enum import StrEnum
 from axiom_common.model.engine import EngineState, GpuState, NodeState, PlanStatus
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 
+NODES_MAX = 4096
+"""Above any region; whoever makes names up can't fill this process's memory."""
 TOMBSTONE_MS = 600_000.0
 """Far above any delay of a message on the bus."""
 TOMBSTONES_MAX = 4096
@@ -35,6 +39,7 @@ class Outcome(StrEnum):
     STALE = "stale"
     GAP = "gap"
     NEEDS_FULL = "needs-full"
+    NO_ROOM = "no-room"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,7 @@ class NodeDelta:
 class Change:
     """The outcome with what it changed. `changed` engines are new or differ from before.
 
-    Any outcome but STALE proves that the agent lives.
+    APPLIED, GAP and NEEDS_FULL prove that a node's agent lives.
     """
 
     outcome: Outcome
@@ -105,6 +110,8 @@ class RegionView:
         order = (state.incarnation, state.seq)
         if state.region != self._region or order <= self._order(state.node, now_ms):
             return Change(outcome=Outcome.STALE)
+        if known is None and len(self._nodes) >= NODES_MAX:
+            return Change(outcome=Outcome.NO_ROOM)
         self._nodes[state.node] = state
         self._tombstones.pop(state.node, None)
         before = {e.engine: e for e in known.engines} if known else {}
@@ -121,6 +128,8 @@ class RegionView:
         if delta.region != self._region or (delta.incarnation, delta.seq) <= (incarnation, seq):
             return Change(outcome=Outcome.STALE)
         known = self._nodes.get(delta.node)
+        if known is None and len(self._nodes) >= NODES_MAX:
+            return Change(outcome=Outcome.NO_ROOM)
         if known is None or delta.incarnation > incarnation:
             return Change(outcome=Outcome.NEEDS_FULL)
         if delta.seq > seq + 1:

@@ -47,7 +47,7 @@ class SchedulerState:
         """Fold a report from the bus; whether a placement could come out differently now."""
         before = self._view.node(report.node)
         change = self._view.apply(report, now_ms)
-        if change.outcome is Outcome.STALE:
+        if change.outcome in (Outcome.STALE, Outcome.NO_ROOM):
             return False
         if before is None and change.outcome is not Outcome.APPLIED:
             # Nothing is known of it but a part.

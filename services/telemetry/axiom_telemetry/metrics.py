@@ -14,7 +14,7 @@ class TelemetryMetrics:
         self.registry = CollectorRegistry()
         self.reports = Counter(
             "axiom_telemetry_reports_total",
-            "Reports heard: applied, stale, gap or needs-full",
+            "Reports heard: applied, stale, gap, needs-full or no-room",
             ["outcome"],
             registry=self.registry,
         )

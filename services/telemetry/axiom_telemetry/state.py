@@ -73,7 +73,7 @@ class TelemetryState:
     def hear(self, report: NodeState | NodeDelta, now_ms: float, *, jitter: float) -> Outcome:
         """Fold a report. `jitter` in [0, 1) spreads the request that a gap leads to."""
         outcome = self._view.apply(report, now_ms).outcome
-        if outcome is Outcome.STALE:
+        if outcome in (Outcome.STALE, Outcome.NO_ROOM):
             return outcome
         self._liveness.heard(report.node, self._hearing.listened_ms(now_ms))
         self._heard_ms[report.node] = now_ms
