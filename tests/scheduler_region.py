@@ -6,17 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from tests.engine_parts import engine_state
 from tests.owner import TestOwner, task_owner
 
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import (
     EngineLimits,
-    EngineState,
-    EngineStatus,
     NodeState,
     PlanStatus,
 )
-from axiom_common.model.ids import EngineId, NodeId, RegionId
+from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.model.placement import Plan
 from axiom_common.ports.bus import Bus
 from axiom_common.runtime.desired_store import DesiredStore
@@ -47,12 +46,10 @@ def node_state(
         incarnation=incarnation,
         seq=1,
         engines=tuple(
-            EngineState(
-                engine=EngineId(f"{name}.e{index}"),
-                url="http://h",
+            engine_state(
+                f"{name}.e{index}",
                 base_model=BASE,
                 served_name=BASE,
-                status=EngineStatus.READY,
                 limits=EngineLimits(hbm_slots=4, host_slots=8, max_lora_rank=64),
             )
             for index in range(engines)

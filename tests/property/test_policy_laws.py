@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine_parts import engine_state
 from tests.fleet_parts import adapter, engine, fleet, held, query, row
 
 from axiom_common.model.adapter import AdapterState, Residency
 from axiom_common.model.decision import Candidate, Query, Refused, Term
-from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus
+from axiom_common.model.engine import EngineLimits, EngineState
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.model.reason import Reason
 from axiom_common.policy.batching import load_slowdown
@@ -225,12 +226,8 @@ def test_a_row_replaces_all_of_the_one_before_it(
 
 def reported(number: int, tenants: tuple[Residency, ...], slots: int, running: int) -> EngineState:
     """A small engine that runs so many requests, as its agent reports it."""
-    return EngineState(
-        engine=engine(number),
-        url="http://e",
-        base_model="base",
-        served_name="base",
-        status=EngineStatus.READY,
+    return engine_state(
+        engine(number),
         limits=EngineLimits(max_num_seqs=4, hbm_slots=slots, max_lora_rank=64),
         running=running,
         tpot_ms=10.0 * load_slowdown(running, 4),

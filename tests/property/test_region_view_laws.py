@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.engine_parts import engine_state
 
-from axiom_common.model.engine import EngineState, EngineStatus, GpuState, NodeState, PlanStatus
+from axiom_common.model.engine import EngineState, GpuState, NodeState, PlanStatus
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
 from axiom_common.wire.reports import decode_node_report
@@ -29,14 +30,7 @@ class Life:
 
 
 def _engine(node: NodeId, name: str, running: int) -> EngineState:
-    return EngineState(
-        engine=EngineId(f"{node}.{name}"),
-        url="http://engine",
-        base_model="base",
-        served_name="base",
-        status=EngineStatus.READY,
-        running=running,
-    )
+    return engine_state(f"{node}.{name}", running=running)
 
 
 @st.composite

@@ -6,11 +6,11 @@ import gc
 from dataclasses import replace
 
 import pytest
+from tests.engine_parts import engine_state
 
 from axiom_common.errors import WireError
 from axiom_common.model.engine import (
     EngineState,
-    EngineStatus,
     GpuState,
     NodeState,
     PlanStatus,
@@ -35,14 +35,7 @@ GPUS = (GpuState(index=0, temperature_c=50.0),)
 
 
 def engine(name: str, running: int = 0, node: NodeId = NODE) -> EngineState:
-    return EngineState(
-        engine=EngineId(f"{node}.{name}"),
-        url="http://engine",
-        base_model="base",
-        served_name="base",
-        status=EngineStatus.READY,
-        running=running,
-    )
+    return engine_state(f"{node}.{name}", running=running)
 
 
 def full(incarnation: int, seq: int, *engines: EngineState, node: NodeId = NODE) -> NodeState:

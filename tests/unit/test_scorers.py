@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.engine_parts import engine_state
 
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, GpuState
-from axiom_common.model.ids import EngineId
 from axiom_common.policy.cohort import Cohort, cohort, median
 from axiom_common.policy.scorers.kv_headroom import HARD_LIMIT, kv_headroom, kv_slowdown
 from axiom_common.policy.scorers.latency_health import (
@@ -28,15 +28,7 @@ from axiom_common.policy.scorers.thermal_safety import (
 
 
 def state(**changes: object) -> EngineState:
-    plain: dict[str, object] = {
-        "engine": EngineId("n.e"),
-        "url": "http://e",
-        "base_model": "base",
-        "served_name": "base",
-        "status": EngineStatus.READY,
-        "limits": EngineLimits(max_num_seqs=10),
-    }
-    return EngineState(**(plain | changes))  # type: ignore[arg-type]
+    return engine_state("n.e", **({"limits": EngineLimits(max_num_seqs=10)} | changes))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from axiom_common.model.engine import EngineState, EngineStatus, NodeState
-from axiom_common.model.ids import EngineId, NodeId, RegionId
+from tests.engine_parts import engine_state
+
+from axiom_common.model.engine import NodeState
+from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.state.hearing import RECOVERY_MS, TICK_MS
 from axiom_common.state.liveness import DEAD_MS
 from axiom_common.state.region_view import NodeDelta, Outcome
@@ -25,13 +27,7 @@ def full(node: NodeId, seq: int, *, incarnation: int = 1) -> NodeState:
 
 
 def delta(node: NodeId, seq: int) -> NodeDelta:
-    engine = EngineState(
-        engine=EngineId(f"{node}.e"),
-        url="",
-        base_model="",
-        served_name="",
-        status=EngineStatus.READY,
-    )
+    engine = engine_state(f"{node}.e")
     return NodeDelta(region=REGION, node=node, incarnation=1, seq=seq, engines=(engine,))
 
 
