@@ -26,8 +26,9 @@ from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.engine import EngineState, EngineStatus
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
-from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
+from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import (

@@ -10,7 +10,7 @@ from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
 from axiom_common.model.decision import Query
 from axiom_common.model.engine import LinkModel, Role
 from axiom_common.model.ids import EngineAdapter, EngineId
-from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.engine_row import EngineRow, WaitRule
 from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.policy.rendezvous import stable_hash
@@ -21,7 +21,7 @@ LINK = LinkModel(h2d_fixed_ms=20.0, h2d_gbps=10.0, store_fixed_ms=40.0, store_gb
 SIZE_BYTES = 10_000_000
 H2D_MS = 21.0
 COLD_MS = 71.0
-WAIT = WaitColumn(
+WAIT = WaitRule(
     base_ms=0.0,
     per_request_ms=100.0,
     per_token_ms=0.1,

@@ -16,7 +16,7 @@ from axiom_common.model.engine import (
     PlanStatus,
 )
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.model.placement import Plan
+from axiom_common.model.plan import Plan
 from axiom_common.ports.bus import Bus
 from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.testing.bus import FakeBus, FakeHub

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from axiom_common.model import adapter, decision, engine, placement, reason
+from axiom_common.model import adapter, decision, engine, ensure, reason
 from axiom_common.model.adapter import (
     AdapterSpec,
     AdapterState,
@@ -37,8 +37,9 @@ from axiom_common.model.engine import (
     PlanStatus,
     Role,
 )
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
-from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
+from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import Tenant
 from axiom_common.testing.registry import FakeBucket
@@ -223,7 +224,7 @@ _ARGUMENTS: dict[str, Any] = {
     "key": "eu-1.node-1",
     "text": "acme_2fsql_2ev2_3a_c3_bc_5f",
 }
-_ENUM_HOMES = (adapter, decision, engine, placement, reason, schemas)
+_ENUM_HOMES = (adapter, decision, engine, ensure, reason, schemas)
 
 
 def message_kinds() -> tuple[type[Any], ...]:

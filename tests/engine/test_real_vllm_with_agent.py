@@ -16,8 +16,9 @@ from tests.eventually import eventually
 from axiom_common.drivers.vllm_engine import RESIDENCY_PATH
 from axiom_common.model.adapter import AdapterState, ResidencySource
 from axiom_common.model.engine import EngineStatus
+from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.ids import EngineAdapter, RegionId
-from axiom_common.model.placement import EnginePlan, EnsureOutcome
+from axiom_common.model.plan import EnginePlan
 
 pytestmark = pytest.mark.engine
 

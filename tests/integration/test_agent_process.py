@@ -26,8 +26,9 @@ from tests.servers import ChildServer, running
 
 from axiom_common.model.adapter import AdapterState
 from axiom_common.model.engine import EngineStatus
+from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.ids import EngineAdapter, RegionId
-from axiom_common.model.placement import EnginePlan, EnsureOutcome
+from axiom_common.model.plan import EnginePlan
 
 ADAPTERS = tuple(f"ad{number}" for number in range(6))
 

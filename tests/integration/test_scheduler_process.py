@@ -33,7 +33,7 @@ from axiom_common.drivers.nats_registry import NatsBucket, NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.model.placement import Plan
+from axiom_common.model.plan import Plan
 from axiom_common.model.reason import Reason
 from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.wire import keys

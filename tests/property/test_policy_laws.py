@@ -17,7 +17,7 @@ from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.model.reason import Reason
 from axiom_common.policy.batching import load_slowdown
 from axiom_common.policy.cohort import Cohort
-from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.engine_row import EngineRow, WaitRule
 from axiom_common.policy.evidence import Evidence
 from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.profile import BUILT_IN
@@ -59,7 +59,7 @@ def rows(draw: st.DrawFn, number: int) -> EngineRow:
         max_lora_rank=draw(st.sampled_from([0, 8, 64])) if slots else 0,
         hbm_slots=slots,
         load_queue_ms=draw(st.sampled_from([0.0, 40.0])),
-        wait=WaitColumn(
+        wait=WaitRule(
             base_ms=draw(st.sampled_from([0.0, 5.0, 120.0, 499.0, 501.0])),
             per_request_ms=draw(st.sampled_from([0.0, 60.0])),
             per_token_ms=0.1,

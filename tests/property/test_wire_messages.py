@@ -33,6 +33,7 @@ from axiom_common.model.engine import (
     PlanStatus,
     Role,
 )
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import (
     EngineAdapter,
     EngineId,
@@ -40,7 +41,7 @@ from axiom_common.model.ids import (
     NodeId,
     RegionId,
 )
-from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
+from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import PRIORITY_BANDS, Tenant
 from axiom_common.wire import bounds, desired, keys, schemas

@@ -17,8 +17,9 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
 from axiom_common.model.adapter import AdapterState
 from axiom_common.model.engine import EngineStatus, GpuState
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
-from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult, Plan
+from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.engine import EngineSample

@@ -16,8 +16,9 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import EngineCallError
 from axiom_common.model.adapter import AdapterState, ResidencySource
 from axiom_common.model.engine import EngineStatus
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter
-from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult
+from axiom_common.model.plan import EnginePlan
 from axiom_common.model.reason import Reason
 from axiom_common.ports.engine import EngineModels, EngineResidency
 from axiom_common.runtime.logging import Log

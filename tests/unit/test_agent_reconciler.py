@@ -10,7 +10,7 @@ from tests.agent_parts import BASE_MODEL, ENGINE, name, names, paths, spec
 from axiom_common.model.adapter import AdapterState
 from axiom_common.model.engine import PlanStatus
 from axiom_common.model.ids import EngineAdapter, NodeId, RegionId
-from axiom_common.model.placement import EnginePlan, Plan
+from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.state.adapter_lifecycle import AdapterLife
 from axiom_node_agent.engine_view import EngineView

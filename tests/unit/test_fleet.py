@@ -21,7 +21,7 @@ from axiom_common.model.adapter import AdapterState
 from axiom_common.model.decision import Candidate, LoadKind, Refused, Term
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
-from axiom_common.policy.columns import WaitColumn
+from axiom_common.policy.engine_row import WaitRule
 from axiom_common.policy.registry import SCORERS
 from axiom_common.policy.rendezvous import rendezvous, stable_hash
 
@@ -30,8 +30,8 @@ HOST, LOADING = AdapterState.HOST, AdapterState.LOADING
 BUSY_PAIR = (held(C, in_flight=1), held(D, in_flight=1))
 
 
-def waiting(wait_ms: float) -> WaitColumn:
-    return WaitColumn(base_ms=wait_ms, per_request_ms=0.0, per_token_ms=0.0, seats=64)
+def waiting(wait_ms: float) -> WaitRule:
+    return WaitRule(base_ms=wait_ms, per_request_ms=0.0, per_token_ms=0.0, seats=64)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_hot_adapter_spreads_when_waiting_has_paid_for_a_load() -> None:
 
 def test_small_waits_never_pay_for_a_load_however_many() -> None:
     """The idle engine would cost less, but a wait of 50 ms is less than its load of 71 ms."""
-    busy = WaitColumn(
+    busy = WaitRule(
         base_ms=50.0, per_request_ms=0.0, per_token_ms=0.0, seats=64, slowdown_per_request_ms=100.0
     )
     made = fleet(row(0, residents=(held(A),), wait=busy), row(1))
@@ -107,7 +107,7 @@ def test_small_waits_never_pay_for_a_load_however_many() -> None:
 
 def test_each_load_starts_a_new_account() -> None:
     """Engine 0 waits 100 ms; the others wait 200 ms once they have a request."""
-    full_after_one = WaitColumn(base_ms=0.0, per_request_ms=200.0, per_token_ms=0.0, seats=1)
+    full_after_one = WaitRule(base_ms=0.0, per_request_ms=200.0, per_token_ms=0.0, seats=1)
     made = fleet(
         row(0, residents=(held(A),), wait=waiting(100.0)),
         row(1, wait=full_after_one),

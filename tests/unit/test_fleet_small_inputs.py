@@ -12,7 +12,7 @@ from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.policy.cohort import Cohort
-from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.engine_row import EngineRow, WaitRule
 from axiom_common.policy.evidence import Evidence
 from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.kernel import PROBE_ONE_IN
@@ -151,7 +151,7 @@ def test_averages_never_hide_a_saturated_engine() -> None:
 
 
 def test_no_engine_is_picked_when_all_are_saturated() -> None:
-    full = WaitColumn(base_ms=500.0, per_request_ms=0.0, per_token_ms=0.0)
+    full = WaitRule(base_ms=500.0, per_request_ms=0.0, per_token_ms=0.0)
     made = fleet(*(row(n, residents=(held(adapter(1)),), wait=full) for n in range(3)))
     decision = made.decide(query(adapter(1)), "axiom", 0.0)
     assert decision.winner is None

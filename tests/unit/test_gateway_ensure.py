@@ -9,8 +9,8 @@ import pytest
 from tests.owner import TestOwner, task_owner
 
 from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import BASE, EngineId, GatewayId, NodeId, RegionId
-from axiom_common.model.placement import EnsureOutcome, EnsureResult
 from axiom_common.model.reason import Reason
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.wire import subjects

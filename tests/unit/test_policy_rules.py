@@ -17,7 +17,7 @@ from axiom_common.model.engine import (
 from axiom_common.model.reason import Reason
 from axiom_common.policy.batching import LOAD_FACTOR, load_slowdown
 from axiom_common.policy.cohort import Cohort
-from axiom_common.policy.columns import EngineRow
+from axiom_common.policy.engine_row import EngineRow
 from axiom_common.policy.evidence import Evidence, Memory, RuleLimits, remember
 from axiom_common.policy.rules import OUTPUT_TOKENS, PREFILL_MS_PER_TOKEN, TPOT_MS, engine_row
 from axiom_common.policy.scorers.thermal_safety import ENTER_MS

@@ -13,7 +13,7 @@ from tests.scheduler_region import REGION, FakeRegion, Reporter, adapter, fake_r
 from axiom_common.model.adapter import BaseModelSpec
 from axiom_common.model.engine import PlanStatus
 from axiom_common.model.ids import EngineAdapter, NodeId
-from axiom_common.model.placement import Plan
+from axiom_common.model.plan import Plan
 from axiom_common.model.reason import Reason
 from axiom_common.ports.registry import Entry
 from axiom_common.testing.bus import FakeBus

@@ -14,7 +14,7 @@ from axiom_common.errors import UnavailableError
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import NodeState, PlanStatus
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId
-from axiom_common.model.placement import EnginePlan, Plan
+from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.clock import FakeClock
 from axiom_common.testing.registry import FakeBucket, FakeRegistry

@@ -3,7 +3,7 @@
 To read in this order:
 
     scorers/adapter_affinity.py   the idea of the product
-    rules.py                      an engine's state and evidence -> its EngineRow (columns.py),
+    rules.py                      an engine's state and evidence -> its EngineRow (engine_row.py),
                                   by filters/, scorers/, batching.py, cohort.py, evidence.py
     fleet_rows.py                 rows and requests in flight -> columns and indexes (view.py),
                                   by occupancy.py (slots) and holder_index.py (who holds what)

@@ -13,9 +13,10 @@ import numpy as np
 from axiom_common.model.decision import Candidate, Decision, LoadKind, Query, Refused, Term
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.policy import kernel
-from axiom_common.policy.columns import EngineRow, Profile
+from axiom_common.policy.engine_row import EngineRow
 from axiom_common.policy.fleet_rows import FleetRows
 from axiom_common.policy.load_times import assumed_size_bytes
+from axiom_common.policy.profile import Profile
 from axiom_common.policy.registry import SCORERS
 from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.policy.scorers.adapter_affinity import SAFE_EVICTION, Held

@@ -14,7 +14,7 @@ import numpy as np
 
 from axiom_common.model.adapter import Residency
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
-from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.engine_row import EngineRow, WaitRule
 from axiom_common.policy.holder_index import HolderIndex
 from axiom_common.policy.occupancy import holding, loads_done_at_ms, occupancy
 from axiom_common.policy.rendezvous import stable_hash
@@ -247,7 +247,7 @@ def _write_rules(view: FleetView, at: int, row: EngineRow) -> None:
 def _write_in_flight(
     view: FleetView,
     at: int,
-    wait: WaitColumn,
+    wait: WaitRule,
     *,
     in_flight: int,
     queued_tokens: int,

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from axiom_common.model.adapter import AdapterSpec, is_managed
 from axiom_common.model.engine import EngineState, EngineStatus
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, node_of
-from axiom_common.model.placement import EnginePlan
+from axiom_common.model.plan import EnginePlan
 from axiom_common.model.reason import Reason
 from axiom_common.policy.rendezvous import rendezvous, stable_hash
 

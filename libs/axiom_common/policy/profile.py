@@ -1,4 +1,4 @@
-"""The built-in profiles.
+"""Profiles: the knobs of one way to decide, and those that are built in.
 
 The baselines are what a router does that knows nothing of adapters: the same hard filters, but no
 affinity, no tiers, no quarantine and no cap on the wait.
@@ -6,9 +6,25 @@ affinity, no tiers, no quarantine and no cap on the wait.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import inf
 
-from axiom_common.policy.columns import Profile
+from axiom_common.model.decision import Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A named way to decide. `picker` is a name of policy.registry; weights are per term.
+
+    `quarantine` False: adapter affinity decides nothing, so no quarantine, spread or tiers.
+    """
+
+    name: str
+    picker: str = "cost"
+    wait_cap_ms: float = 500.0
+    weights: dict[Term, float] = field(default_factory=lambda: dict.fromkeys(Term, 1.0))
+    quarantine: bool = True
+
 
 AXIOM = Profile(name="axiom")
 ROUND_ROBIN = Profile(name="round-robin", picker="round-robin", wait_cap_ms=inf, quarantine=False)

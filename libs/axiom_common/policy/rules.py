@@ -15,7 +15,7 @@ from axiom_common.model.engine import EngineState
 from axiom_common.model.reason import Reason
 from axiom_common.policy.batching import LOAD_FACTOR, load_slowdown, unloaded_tpot_ms
 from axiom_common.policy.cohort import Cohort, median
-from axiom_common.policy.columns import EngineRow, WaitColumn
+from axiom_common.policy.engine_row import EngineRow, WaitRule
 from axiom_common.policy.evidence import DEFAULT_LIMITS, Evidence, Facts, RuleLimits
 from axiom_common.policy.filters.agent_silent import loads_allowed
 from axiom_common.policy.filters.staleness import stale, unheard
@@ -97,12 +97,12 @@ def _refusal(facts: Facts) -> Reason | None:
     return next((reason for reason, refuses in ENGINE_FILTERS.items() if refuses(facts)), None)
 
 
-def _wait(state: EngineState, tpot_ms: float, prefill_ms: float) -> WaitColumn:
-    """The wait column from the TPOT of the unloaded engine and the prefill time of a token."""
+def _wait(state: EngineState, tpot_ms: float, prefill_ms: float) -> WaitRule:
+    """The wait rule from the TPOT of the unloaded engine and the prefill time of a token."""
     limits = state.limits
     seats = max(1, state.running if _kv_is_full(state) else limits.max_num_seqs)
     full_batch_ms = OUTPUT_TOKENS * tpot_ms * load_slowdown(seats, limits.max_num_seqs)
-    return WaitColumn(
+    return WaitRule(
         base_ms=0.5 * tpot_ms,
         per_request_ms=full_batch_ms / seats,
         per_token_ms=prefill_ms,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from axiom_common.model.engine import Role
 from axiom_common.model.reason import Reason
-from axiom_common.policy.columns import Profile
+from axiom_common.policy.profile import Profile
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

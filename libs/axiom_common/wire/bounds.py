@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from axiom_common.errors import WireError
 from axiom_common.model.engine import EngineState, GpuState
 from axiom_common.model.ids import NodeId, node_of
-from axiom_common.model.placement import Plan
+from axiom_common.model.plan import Plan
 
 ENGINES_MAX = 64
 GPUS_MAX = 64

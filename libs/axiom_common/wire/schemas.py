@@ -15,8 +15,9 @@ import msgspec
 from axiom_common.errors import AxiomError, WireError
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import EngineState, GpuState, NodeState, PlanStatus
+from axiom_common.model.ensure import EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
-from axiom_common.model.placement import EnsureResult, Plan
+from axiom_common.model.plan import Plan
 from axiom_common.wire.bounds import check_node, check_plan
 
 VERSION = 1

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import xxhash
 
 from axiom_common.model.decision import Decision, LoadKind, Query
+from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.ids import BASE, EngineId
-from axiom_common.model.placement import EnsureOutcome
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.wire import headers

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from axiom_common.model.engine import EngineState, GpuState
 from axiom_common.model.ids import EngineAdapter
-from axiom_common.policy.columns import EngineRow
+from axiom_common.policy.engine_row import EngineRow
 from axiom_common.policy.evidence import DEFAULT_LIMITS, Evidence, Memory, remember
 from axiom_common.state.breaker import Breaker
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from axiom_common.errors import UnavailableError, WireError
 from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineId, GatewayId, RegionId, node_of
-from axiom_common.model.placement import EnsureOutcome, EnsureResult
 from axiom_common.model.reason import Reason
 from axiom_common.ports.bus import Bus
 from axiom_common.runtime.lifecycle import Owner

@@ -7,7 +7,7 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from axiom_common.model.placement import EnsureOutcome
+from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.reason import Reason
 from axiom_common.runtime.metrics import CappedLabel
 

@@ -15,8 +15,8 @@ from axiom_common.model.decision import Decision, Query
 from axiom_common.model.engine import EngineState, NodeState
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
 from axiom_common.policy.cohort import Cohort, cohort
-from axiom_common.policy.columns import Profile
 from axiom_common.policy.fleet import Fleet
+from axiom_common.policy.profile import Profile
 from axiom_common.policy.rules import engine_row
 from axiom_common.ports.clock import Clock
 from axiom_common.state.foreign_load import ForeignLoad

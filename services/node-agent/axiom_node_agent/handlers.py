@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from axiom_common.errors import WireError
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId
-from axiom_common.model.placement import EnsureOutcome, EnsureResult
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.state.inflight_vectors import SILENT_MS, InFlightVectors

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from axiom_common.errors import EngineCallError, UnavailableError
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import EngineStatus
+from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import BASE, EngineAdapter
-from axiom_common.model.placement import EnginePlan, EnsureOutcome, EnsureResult
+from axiom_common.model.plan import EnginePlan
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.engine import Engine

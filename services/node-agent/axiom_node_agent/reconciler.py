@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from axiom_common.model.adapter import AdapterSpec, AdapterState, is_managed
 from axiom_common.model.engine import PlanStatus
 from axiom_common.model.ids import EngineAdapter, EngineId
-from axiom_common.model.placement import EnginePlan, Plan
+from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_node_agent.admission import unfit
 from axiom_node_agent.engine_view import EngineView

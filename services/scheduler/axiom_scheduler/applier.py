@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from axiom_common.errors import ConflictError, WireError
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.model.placement import Plan
+from axiom_common.model.plan import Plan
 from axiom_common.ports.registry import Bucket, Entry
 from axiom_common.runtime.logging import Log
 from axiom_common.wire import keys

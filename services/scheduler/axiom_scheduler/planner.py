@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import EngineId, NodeId, RegionId
-from axiom_common.model.placement import EnginePlan, Plan
+from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.policy.placement import node_plans, place
 

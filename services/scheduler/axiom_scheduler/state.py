@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import EngineState, NodeState
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.model.placement import Plan
+from axiom_common.model.plan import Plan
 from axiom_common.model.reason import Reason
 from axiom_common.state.hearing import Hearing
 from axiom_common.state.liveness import Liveness

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from axiom_common.policy.columns import WaitColumn
+from axiom_common.policy.engine_row import WaitRule
 from axiom_common.policy.view import Floats
 
 
-def predicted_wait_ms(wait: WaitColumn, *, in_flight: int, queued_tokens: int) -> float:
+def predicted_wait_ms(wait: WaitRule, *, in_flight: int, queued_tokens: int) -> float:
     """From arrival to the start of the prefill, behind so many requests and prompt tokens."""
     queued = max(in_flight - wait.seats + 1, 0)
     return wait.base_ms + wait.per_request_ms * queued + wait.per_token_ms * queued_tokens

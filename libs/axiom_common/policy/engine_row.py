@@ -1,21 +1,17 @@
-"""The columns a decision combines: what rules wrote down when state changed.
-
-`EngineRow` is the output of all rules for one engine; `Profile` the knobs of one way to decide.
-"""
+"""What all rules wrote down of one engine when its state changed; a decision combines the rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from axiom_common.model.adapter import Residency
-from axiom_common.model.decision import Term
 from axiom_common.model.engine import LinkModel, Role
 from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitColumn:
+class WaitRule:
     """Predicted wait: base + per_request x queued requests + per_token x uncached tokens booked.
 
     All in ms. Requests in flight are own bookings, peers' vectors and foreign load; those beyond
@@ -50,7 +46,7 @@ class EngineRow:
     hbm_slots: int
     link: LinkModel
     load_queue_ms: float
-    wait: WaitColumn
+    wait: WaitRule
     prefill_ms_per_token: float
     service_ms: float
     kv_slowdown: float
@@ -63,17 +59,3 @@ class EngineRow:
     registered: frozenset[EngineAdapter] = frozenset()
     failures: frozenset[EngineAdapter] = frozenset()
     loads_allowed: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """A named way to decide. `picker` is a name of policy.registry; weights are per term.
-
-    `quarantine` False: adapter affinity decides nothing, so no quarantine, spread or tiers.
-    """
-
-    name: str
-    picker: str = "cost"
-    wait_cap_ms: float = 500.0
-    weights: dict[Term, float] = field(default_factory=lambda: dict.fromkeys(Term, 1.0))
-    quarantine: bool = True

@@ -1,13 +1,11 @@
-"""Plans: what the scheduler wants on one node, and what gateways ask of its agent at once."""
+"""Plans: what the scheduler wants on one node."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId
-from axiom_common.model.reason import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +32,3 @@ class Plan:
     fence: int
     reason: str
     engines: tuple[EnginePlan, ...] = ()
-
-
-class EnsureOutcome(StrEnum):
-    """What became of a request to make an adapter resident."""
-
-    RESIDENT = "resident"
-    JOINED = "joined"
-    ON_REQUEST = "on-request"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnsureResult:
-    """The agent's answer. `reason` is set exactly when refused."""
-
-    outcome: EnsureOutcome
-    reason: Reason | None = None
