@@ -24,6 +24,7 @@ from axiom_common.wire import subjects
 from axiom_gateway.settings import GatewaySettings
 
 BOT = EngineAdapter("bot~1")
+A = EngineAdapter("a~1")
 
 
 @pytest.fixture
@@ -204,6 +205,32 @@ async def test_a_held_request_is_served_once_there_is_room() -> None:
             assert running.result().status == 200
             assert [task.result().status for task in held] == [200] * 3
             assert gateway.counted("hold_seconds_count") == 3
+
+
+async def test_an_adapter_that_is_always_in_use_does_not_starve_the_others() -> None:
+    async with region_of(engines=1, max_loras=1, time_scale=4.0) as region:
+        await region.declare("a", "b")
+        async with served(region, hold_ms=8_000) as gateway, asyncio.TaskGroup() as group:
+            await gateway.knows("a", "b")
+            assert (await gateway.ask("a")).status == 200
+            done = asyncio.Event()
+
+            async def keep_in_use(after_ms: float) -> list[int]:
+                """One request after the other; with the other one's, never a gap."""
+                await asyncio.sleep(after_ms / 1e3)
+                statuses = []
+                while not done.is_set():
+                    statuses.append((await gateway.ask("a", tokens=40)).status)
+                return statuses
+
+            keepers = [
+                group.create_task(keep_in_use(100.0 * n), name=f"keep {n}") for n in range(3)
+            ]
+            await eventually(lambda: gateway.booked.get((region.engines[0].id, A)) == 3)
+            answer = await gateway.ask("b")
+            done.set()
+        assert answer.status == 200
+        assert {status for keeper in keepers for status in keeper.result()} == {200}
 
 
 async def test_what_comes_before_the_catalog_is_known_waits_and_is_no_404(region: Region) -> None:

@@ -45,6 +45,8 @@ SETBACKS_MAX = 8
 """Engines that may fail a request, or refuse its load for good, before it is given up."""
 ENGINE_FULL_STATUS = 503
 """vLLM's answer when its own queue is full."""
+STARVED_MS = 300.0
+"""A load takes about as long: from then on waiting for a slot costs more than changing one."""
 PAUSE_MS_MIN = 25.0
 PAUSE_MS_MAX = 400.0
 """Between two rounds of asking agents that had no idle slot; doubles within these bounds."""
@@ -139,7 +141,7 @@ class Dispatcher:
             raise self._refuse_full(job, decision)
         held_ms = self._clock.now_ms()
         held = await self._hold.wait(
-            job.lane, lambda: self._decide_now(job), timeout_ms=job.hold_left_ms
+            job.lane, lambda: self._decide_held(job, held_ms), timeout_ms=job.hold_left_ms
         )
         waited_ms = self._clock.now_ms() - held_ms
         job.hold_left_ms -= waited_ms
@@ -160,6 +162,14 @@ class Dispatcher:
         job.hold_left_ms -= pause_ms
         job.pause_ms = min(2.0 * job.pause_ms, PAUSE_MS_MAX)
         self._metrics.held(pause_ms)
+
+    def _decide_held(self, job: Job, since_ms: float) -> Decision:
+        """Decide for the first of those that wait for the same; after a while it claims a slot."""
+        decision = self._decide_now(job)
+        lacks_slot = may_pass(decision) and Reason.QUARANTINED in decision.refusals
+        if lacks_slot and self._clock.now_ms() - since_ms >= STARVED_MS:
+            self._state.claim(self._query(job))
+        return decision
 
     def _decide_now(self, job: Job) -> Decision:
         query = self._query(job)

@@ -2,8 +2,9 @@
 
 A held request is decided again when something changed: a booking was released, a row was written,
 the sweep ran. All that wait for the same thing (base model, adapter, exclusions) stand in one lane,
-and only its head is decided; a lane whose head finds no room costs one decision a round. A round
-visits at most `LANES_A_ROUND` lanes, then the next round goes on with the following ones.
+and only its head is decided; a lane whose head finds no room costs one decision. The first round is
+at once, so that nobody who comes meanwhile takes what was freed; a round visits at most
+`LANES_A_ROUND` lanes, and further rounds go on until each had its turn.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from axiom_common.model.reason import Reason
 
 LANES_A_ROUND = 16
 ROUND_EVERY_S = 0.01
-"""Changes come in bursts: a round each 10 ms bounds what deciding again may cost."""
+"""Changes come in bursts: so much between two rounds bounds what deciding again may cost."""
 
 _PASSING = (Reason.SATURATED, Reason.QUARANTINED)
 
@@ -35,6 +36,8 @@ class HoldQueue:
         self._release = release
         self._lanes: OrderedDict[Hashable, deque[_Ticket]] = OrderedDict()
         self._round: asyncio.TimerHandle | None = None
+        self._next_round_s = 0.0
+        self._due = 0
         self.count = 0
 
     @property
@@ -74,14 +77,21 @@ class HoldQueue:
             self.count -= 1
 
     def changed(self) -> None:
-        """Something changed: decide again soon."""
-        if self._lanes and self._round is None:
+        """Something changed: decide again, for every lane."""
+        self._due = len(self._lanes)
+        self._plan_round()
+
+    def _plan_round(self) -> None:
+        if self._due and self._round is None:
             loop = asyncio.get_running_loop()
-            self._round = loop.call_later(ROUND_EVERY_S, self._decide_round)
+            self._round = loop.call_at(max(loop.time(), self._next_round_s), self._decide_round)
 
     def _decide_round(self) -> None:
         self._round = None
-        for _ in range(min(len(self._lanes), LANES_A_ROUND)):
+        self._next_round_s = asyncio.get_running_loop().time() + ROUND_EVERY_S
+        visits = min(self._due, len(self._lanes), LANES_A_ROUND)
+        self._due -= visits
+        for _ in range(visits):
             lane, tickets = self._lanes.popitem(last=False)
             while tickets:
                 if not tickets[0].decided.done():
@@ -92,6 +102,8 @@ class HoldQueue:
                 tickets.popleft()
             if tickets:
                 self._lanes[lane] = tickets
+        self._due = min(self._due, len(self._lanes))
+        self._plan_round()
 
     def _undo(self, ticket: _Ticket) -> None:
         """A decision can arrive in the same turn in which its request gives up."""

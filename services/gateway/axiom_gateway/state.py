@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
-from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.decision import Decision, Query
 from axiom_common.model.engine import EngineState, NodeState
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
+from axiom_common.model.reason import Reason
+from axiom_common.policy.claims import Claims
 from axiom_common.policy.cohort import Cohort, cohort
 from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.profile import Profile
@@ -43,6 +46,7 @@ class GatewayState:
         self._cohorts: dict[str, Cohort] = {}
         self._vectors = InFlightVectors()
         self._foreign = ForeignLoad()
+        self._claims = Claims()
         self.hearing = Hearing(clock.now_ms())
         self.catalog = Catalog()
         self.on_room: Callable[[], None] = _nothing
@@ -51,11 +55,25 @@ class GatewayState:
     # What requests ask and tell.
 
     def decide(self, query: Query, profile: str) -> Decision:
-        """Decide and book."""
+        """Decide and book. Engines that are claimed by others count as quarantined."""
+        closed: tuple[EngineId, ...] = ()
+        if self._claims and query.adapter != BASE and self.quarantines(profile):
+            closed = self._claims.closed_to(query.adapter, partial(self._holds, query.adapter))
+            query = replace(query, excluded=(*query.excluded, *closed))
         decision = self._fleet.decide(query, profile, self._clock.now_ms())
         if decision.winner is not None:
+            self._claims.end(query.adapter)
             self.on_booking(decision.winner.engine, query.adapter)
+        elif closed:
+            quarantined = decision.refusals.get(Reason.QUARANTINED, 0) + len(closed)
+            refusals = decision.refusals | {Reason.QUARANTINED: quarantined}
+            decision = replace(decision, refusals=refusals)
         return decision
+
+    def claim(self, query: Query) -> None:
+        """Its request has waited long for a slot: promise it the next one on some engine."""
+        rows = [facts.row for facts in self._engines.values() if facts.row is not None]
+        self._claims.claim(query, rows, self._in_flight, self._clock.now_ms())
 
     def choose(self, query: Query, profile: str) -> Decision:
         """Decide without booking."""
@@ -258,6 +276,7 @@ class GatewayState:
                 self._write_peers((facts.state.engine,))
             self._write(facts, now_ms)
         self._write_peers(self._vectors.expire(now_ms))
+        self._claims.expire(now_ms)
         self.on_room()
 
     @property
@@ -269,6 +288,18 @@ class GatewayState:
     def peers(self) -> int:
         """Other gateways heard."""
         return self._vectors.gateways
+
+    def _in_flight(self, engine: EngineId, adapter: EngineAdapter) -> int:
+        own = self._fleet.in_flight_on(engine).get(adapter, 0)
+        return own + self._vectors.of(engine).get(adapter, 0)
+
+    def _holds(self, adapter: EngineAdapter, engine: EngineId) -> bool:
+        """Whether the adapter has a slot of the engine, or is on its way into one."""
+        facts = self._engines.get(engine)
+        resident = facts is not None and any(
+            r.adapter == adapter and r.state is not AdapterState.HOST for r in facts.state.residents
+        )
+        return resident or adapter in self._fleet.in_flight_on(engine)
 
     # How rows are written.
 
