@@ -54,7 +54,7 @@ def _flags(model: Path, port: int) -> list[str]:
         *("--enable-prefix-caching", "--enable-server-load-tracking"),
         *("--worker-extension-cls", "probed_extension.WorkerExtension"),
         *("--middleware", "residency_probe.Middleware"),
-        *("--middleware", "axiom_vllm.middleware.Middleware"),
+        *("--middleware", "probed_extension.Middleware"),
     ]
 
 

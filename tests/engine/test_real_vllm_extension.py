@@ -99,6 +99,15 @@ class Ear:
         answer = await self.call(call, **arguments)
         assert (answer.status, answer.body["reason"]) == (status, reason), answer.text
 
+    @contextlib.asynccontextmanager
+    async def running(self, model: str) -> AsyncIterator[None]:
+        """One request of four long answers, which keep the engine busy for seconds; hung up at the
+        end."""
+        long = {"prompt": ["w", "x", "y", "z"], "max_tokens": 900, "ignore_eos": True}
+        async with self.client.stream(COMPLETIONS, model=model, **long) as events:
+            await anext(events)
+            yield
+
     async def use(self, name: EngineAdapter) -> None:
         await self.client.complete(model=name, prompt="x", max_tokens=1)
 
@@ -184,9 +193,9 @@ async def test_the_pushed_state_is_the_engines_own(ear: Ear) -> None:
 async def test_requests_in_flight_are_exact(ear: Ear) -> None:
     first, second = NAMES[:2]
     client = ear.client
-    async with client.running(first), client.running(second), client.running("tiny"):
+    async with ear.running(first), ear.running(second), ear.running("tiny"):
         await ear.in_flight_is({first: 1, second: 1, BASE: 1})
-        async with client.running(first):
+        async with ear.running(first):
             await ear.in_flight_is({first: 2, second: 1, BASE: 1})
         # Hung up: over at once, long before its 900 tokens.
         await ear.in_flight_is({first: 1, second: 1, BASE: 1})
@@ -199,7 +208,7 @@ async def test_a_request_that_waits_for_a_slot_is_in_flight_and_what_runs_is_in_
     ear: Ear,
 ) -> None:
     first, second, third = NAMES[:3]
-    async with ear.client.running(first), ear.client.running(second):
+    async with ear.running(first), ear.running(second):
         body = {"model": third, "prompt": "x", "max_tokens": 1}
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(ear.client.post(COMPLETIONS, body), name="waits")
@@ -241,7 +250,7 @@ async def test_a_load_to_host_is_refused_for_what_it_says(ear: Ear) -> None:
 async def test_a_slot_is_freed_when_nobody_uses_it(ear: Ear) -> None:
     idle, busy = NAMES[:2]
     await ear.use(idle)
-    async with ear.client.running(busy):
+    async with ear.running(busy):
         await ear.refuses("free_slot", "in-use", 409, name=busy)
         await ear.refuses("drop", "in-use", 409, name=busy)
         await ear.does("free_slot", name=idle)
@@ -284,7 +293,7 @@ async def test_a_pinned_adapter_stays_while_others_come_and_go(ear: Ear) -> None
     await ear.refuses("free_slot", "pinned", 409, name=pinned)
     await ear.refuses("drop", "pinned", 409, name=pinned)
     # A batch that needs every slot gets it.
-    async with ear.client.running(others[0]), ear.client.running(others[1]):
+    async with ear.running(others[0]), ear.running(others[1]):
         await eventually(lambda: set(ear.told.hbm) == set(others[:2]))
         assert pinned in ear.told.host
     await ear.does("unpin", name=pinned)
@@ -314,7 +323,7 @@ async def test_an_agent_that_was_away_hears_the_whole(ear: Ear) -> None:
     await eventually(lambda: ear.listener.fold.word(ear.clock.now_ms()) is not None)
     await eventually(lambda: not ear.listener.fold.needs_whole(ear.clock.now_ms()))
     await ear.agrees()
-    async with ear.client.running(NAMES[0]):
+    async with ear.running(NAMES[0]):
         await ear.in_flight_is({NAMES[0]: 1})
 
 
