@@ -351,7 +351,7 @@ async def test_engines_whose_own_queue_is_full_are_busy_not_broken() -> None:
         slow_down(region, 100.0)
         async with asyncio.TaskGroup() as group:
             asking = [
-                group.create_task(gateway.ask(BASE_MODEL, tokens=20), name="ask") for _ in range(4)
+                group.create_task(gateway.ask(BASE_MODEL, tokens=4), name="ask") for _ in range(4)
             ]
             answers = [await answer for answer in asyncio.as_completed(asking)]
         refused = [answer for answer in answers if answer.status != 200]
