@@ -147,3 +147,27 @@ async def test_a_residency_that_fails_for_once_is_asked_for_again() -> None:
         told = await engine.residency()
         assert told is not None
         assert (told.hbm, told.host) == ((NAME,), ("(9)", NAME))
+
+
+async def test_names_that_nobody_could_ask_for_are_left_out() -> None:
+    names = ["base", "a" * 256, "b" * 257]
+    listed = [
+        {"id": name, "root": "/p", "parent": None if name == "base" else "base"} for name in names
+    ]
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"data": listed})
+
+    async with engine_that(answer) as engine:
+        assert list((await engine.models()).adapters) == names[1:2]
+
+
+async def test_a_name_whose_path_is_not_told_counts_as_loaded() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "POST":
+            error = {"message": "The lora adapter 'a~1' has already been loaded."}
+            return web.json_response({"error": error}, status=400)
+        return web.json_response({"data": [{"id": NAME, "root": None, "parent": "base"}]})
+
+    async with engine_that(answer) as engine:
+        await engine.load(NAME, "/a")

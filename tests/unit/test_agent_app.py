@@ -469,16 +469,17 @@ async def test_a_report_too_large_to_send_is_sent_with_less() -> None:
     for engine in engines.values():
         for number in range(REGISTERED_MAX):
             await engine.load(EngineAdapter(f"{number}".rjust(NAME_CHARS, "x")), "somewhere")
-    async with bench(engines=engines) as at:
-        full = await at.heard(lambda r: r.kind is ReportKind.FULL)
+    async with bench(engines=engines, beat_ms=60_000.0) as at:
+        await eventually(lambda: at.reports)
+        [full] = at.reports
         assert {e.status for e in full.engines} == {EngineStatus.READY}
         assert {len(e.registered) for e in full.engines} == {OWN_NAMES_MAX}
         assert all(len(e.residents) == 4 for e in full.engines)
         assert _value(at.app.metrics.reports_reduced) >= 1
-        at.reports.clear()
         await at.engines[E1].unload(full.engines[0].registered[0])
-        await eventually(lambda: any(r.kind is ReportKind.DELTA for r in at.reports))
-        delta = next(r for r in at.reports if r.kind is ReportKind.DELTA)
+        await eventually(lambda: len(at.reports) > 1)
+        delta = at.reports[1]
+        assert delta.kind is ReportKind.DELTA
         assert len(delta.engines[0].registered) == REGISTERED_MAX - 1, "alone it fits"
 
 

@@ -37,6 +37,13 @@ def test_latencies_are_differences_and_unknown_without_requests() -> None:
     assert latencies.prefill_ms_per_token == pytest.approx(2.0)
 
 
+def test_a_sum_that_goes_back_is_no_latency() -> None:
+    recent = RecentSamples()
+    recent.add(counted(100, ttft_s=50.0, prompt_tokens=1000.0))
+    recent.add(counted(104, ttft_s=49.0, prompt_tokens=1200.0))
+    assert recent.latencies() == Latencies()
+
+
 def test_latencies_forget_while_prefill_looks_further_back() -> None:
     recent = RecentSamples()
     recent.add(counted(0))
