@@ -24,6 +24,7 @@ from axiom_vllm.messages import (
     LOAD_FAILED,
     NAME_TAKEN,
     NO_ROOM,
+    NO_WORKER_EXTENSION,
     NOT_ENABLED,
     NOT_FOUND,
     NOT_HELD,
@@ -44,6 +45,8 @@ LOAD_TO_HOST = "load_to_host"
 CALLS = frozenset({"free_slot", "drop", "pin", "unpin"})
 MOVING = frozenset({"free_slot", "drop"})
 """Calls that take something away from an adapter, refused while it has requests."""
+PASSING = frozenset({ENGINE_TIMEOUT, ENGINE_UNAVAILABLE})
+"""Reasons to be off that may be gone at the next question."""
 CALL_TIMEOUT_S = 10.0
 LOAD_TIMEOUT_S = 60.0
 STATUS = {
@@ -58,6 +61,7 @@ STATUS = {
     NAME_TAKEN: 409,
     LOAD_FAILED: 422,
     FAILED: 501,
+    NO_WORKER_EXTENSION: 501,
     ENGINE_UNAVAILABLE: 503,
     ENGINE_TIMEOUT: 504,
 }
@@ -76,7 +80,8 @@ class AgentApi:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._off = unsupported(NOT_ENABLED)
+        self._off = unsupported(ENGINE_UNAVAILABLE if settings.socket_path else NOT_ENABLED)
+        self._logged = ""
         self.teller: ServerTeller | None = None
 
     async def attach(self, state: Any) -> None:
@@ -116,7 +121,7 @@ class AgentApi:
             return error.message
 
     async def _state(self, state: Any) -> Message:
-        if self.teller is None:
+        if self.teller is None and self._off["reason"] in PASSING:
             await self.attach(state)
         if self.teller is None:
             return self._off
@@ -208,14 +213,15 @@ class AgentApi:
         except TimeoutError:
             raise _RefusedError(ENGINE_TIMEOUT) from None
         except Exception as error:
-            LOG.exception("axiom: the worker did not answer %s", method)
-            raise _RefusedError(ENGINE_UNAVAILABLE, str(error)) from error
+            missing = f"Method {method!r} is not implemented" in str(error)
+            reason = NO_WORKER_EXTENSION if missing else ENGINE_UNAVAILABLE
+            raise _RefusedError(reason, str(error)) from error
         return answers
 
     def _stay_off(self, why: Message) -> None:
-        if why != self._off:
+        if why["reason"] != self._logged:
             LOG.warning("axiom: the extension is off (%s: %s)", why["reason"], why["detail"])
-        self._off = why
+        self._off, self._logged = why, why["reason"]
 
 
 def status_of(answer: Message) -> int:

@@ -34,6 +34,7 @@ ENGINE_UNAVAILABLE = "engine-unavailable"
 
 NOT_ENABLED = "not-enabled"
 NO_LORA = "no-lora"
+NO_WORKER_EXTENSION = "no-worker-extension"
 UNKNOWN_VERSION = "unknown-version"
 UNKNOWN_INTERNALS = "unknown-internals"
 FAILED = "failed"

@@ -22,7 +22,7 @@ from axiom_vllm.messages import (
     unsupported,
 )
 from axiom_vllm.settings import Settings
-from axiom_vllm.watch import LOG, AdapterWatch
+from axiom_vllm.watch import AdapterWatch
 
 OWED_S = 0.25
 """An agent that is back hears the whole this soon from an engine that works."""
@@ -91,7 +91,6 @@ class WorkerExtension:
             return unsupported(NOT_ENABLED)
         problem = worker_problem(self, installed_version())
         if problem is not None:
-            LOG.warning("axiom: the extension is off (%s: %s)", *problem)
             return unsupported(*problem)
         known = {int(number): name for number, name in names.items()}
         self.axiom_attached = _Attached(self, known, settings.socket_path)

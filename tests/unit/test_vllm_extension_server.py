@@ -184,15 +184,15 @@ class Client:
         self.attached: list[Message] = [{"kind": "residency"}, {"kind": "residency"}]
         self.outcomes: list[Message] = [done(changed=True), done(changed=True)]
         self.delay_s = 0.0
-        self.dead = False
+        self.problem = ""
 
     async def collective_rpc(
         self, method: str, timeout: float, args: tuple[Any, ...]
     ) -> list[Message]:
         self.calls.append((method, *args))
         await asyncio.sleep(self.delay_s)
-        if self.dead:
-            raise RuntimeError("the engine is dead")
+        if self.problem:
+            raise RuntimeError(self.problem)
         return self.attached if method == "axiom_attach" else self.outcomes
 
 
@@ -248,11 +248,23 @@ async def test_missing_parts_and_dead_engines_turn_it_off(monkeypatch: pytest.Mo
     answer = await server.ask("GET", "state")
     assert answer == unsupported("unknown-internals", "openai_serving_models.lora_id_counter")
     server = Server(monkeypatch)
-    server.client.dead = True
+    server.client.problem = "the engine is dead"
     answer = await server.ask("GET", "state")
     assert answer["reason"] == "engine-unavailable"
-    server.client.dead = False
+    server.client.problem = ""
     assert (await server.ask("GET", "state"))["supported"] is True
+
+
+async def test_off_for_good_is_said_once_and_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server(monkeypatch)
+    server.client.problem = "Call failed: Method 'axiom_attach' is not implemented."
+    await server.api.attach(server.state)
+    for _ in range(3):
+        assert (await server.ask("GET", "state"))["reason"] == "no-worker-extension"
+    assert len(server.client.calls) == 1
+    assert len(caplog.records) == 1
 
 
 async def test_a_worker_that_failed_ends_the_server_half(monkeypatch: pytest.MonkeyPatch) -> None:
