@@ -33,7 +33,7 @@ PUBLISH_TIMEOUT_MS = 1_000.0
 
 
 class Reporter:
-    """`incarnation` is 0 until `begin`; nothing is told before. `tells` from the first report on."""
+    """`incarnation` is 0 until `begin`; nothing is told before. `tells` from the first report."""
 
     def __init__(
         self,
