@@ -191,7 +191,7 @@ LONG = json.dumps(GOOD | {"stream": True, "max_tokens": 4000, "ignore_eos": True
     ids=itertools.count(),
 )
 async def test_requests_at_the_edge_of_http(
-    gateway: Gateway, sent: bytes, statuses: list[int]
+    gateway: Gateway, sent: bytes, statuses: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with connected(gateway) as client:
         try:
@@ -202,6 +202,7 @@ async def test_requests_at_the_edge_of_http(
             assert statuses == [400]
             return
     assert [status for status, _ in answers] == statuses
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("lines", [(), ("expect: 100-continue",)])

@@ -42,6 +42,8 @@ class HttpServer:
             loop="none",
             lifespan="off",
             log_config=None,
+            # What clients do wrong is no news of this process, and they could fill its log with it.
+            log_level="error",
             access_log=False,
             server_header=False,
             date_header=False,
