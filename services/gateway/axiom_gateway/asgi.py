@@ -21,7 +21,7 @@ JSON = b"application/json"
 _CONTENT_LENGTH = b"content-length"
 _CONTENT_TYPE = b"content-type"
 DROPPED_BYTES_MAX = 64 << 20
-"""Of a body that is refused for its size; then the connection is cut."""
+"""Of a body that is refused for its size; after so much the answer goes out all the same."""
 WATCH_AFTER_S = 0.01
 """Most small answers are over by then, and no task is spent on watching their client."""
 _RETRY_AFTER = headers.RETRY_AFTER.encode()
