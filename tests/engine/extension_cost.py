@@ -5,7 +5,7 @@ usage: python -m tests.engine.extension_cost     (after tests/engine/run has mad
 The work is closed-loop clients over as many adapters as there are slots: with more, the batches of
 two rounds would differ by far more than what is measured. An agent listens. Rounds alternate in one
 process, so a change of the machine's mood hits both sides alike. Printed: the medians over pairs of
-on / off - 1, of the time that the clients needed and of the CPU time of all the engine's processes,
+on / off - 1, of the time that the clients needed and of the CPU time of its processes,
 with 95 % intervals (binomial, of the median).
 """
 
@@ -26,20 +26,21 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.drivers.vllm_extension import ExtensionListener
 
 ROOT = Path(__file__).parents[2]
-PAIRS, CLIENTS, REQUESTS, TOKENS = 60, 4, 5, 16
+PAIRS, CLIENTS, REQUESTS, TOKENS = 60, 4, 10, 16
 SWITCH_PATH = "/agent/extension/"
 NAMES = tuple(f"cost-{letter}" for letter in "ab")
 
 
-def cpu_s(session: int) -> float:
-    """CPU seconds used so far by the processes of a session."""
-    ticks = 0
+def cpu_s(server: int) -> tuple[float, float]:
+    """CPU seconds used so far by the API server, and by the engine's other processes."""
+    seconds = {True: 0.0, False: 0.0}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+            if int(fields[3]) == server:
+                ticks = int(fields[11]) + int(fields[12])
+                seconds[stat.parent.name == str(server)] += ticks / os.sysconf("SC_CLK_TCK")
+    return seconds[True], seconds[False]
 
 
 async def work(client: VllmClient) -> None:
@@ -75,7 +76,7 @@ async def measure(engine: RealEngine) -> None:
 
     listener = ExtensionListener(engine.agent_socket, SystemClock(), heard)
     listener.open()
-    took: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    took: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
     async with aiohttp.ClientSession() as session:
         client = VllmClient(
             engine.url, session, base="tiny", path=lambda n: f"{engine.model}/ad{n}"
@@ -86,12 +87,12 @@ async def measure(engine: RealEngine) -> None:
         for pair in range(PAIRS):
             for on in (True, False) if pair % 2 else (False, True):
                 await client.get(f"{SWITCH_PATH}{'on' if on else 'off'}")
-                started = time.perf_counter(), cpu_s(engine.process.pid)
+                started = time.perf_counter(), *cpu_s(engine.process.pid)
                 await work(client)
-                ended = time.perf_counter(), cpu_s(engine.process.pid)
-                took[on].append((ended[0] - started[0], ended[1] - started[1]))
+                ended = time.perf_counter(), *cpu_s(engine.process.pid)
+                took[on].append(tuple(b - a for a, b in zip(started, ended, strict=True)))
     listener.close()
-    for part, what in enumerate(("time", "CPU")):
+    for part, what in enumerate(("time", "API server CPU", "engine CPU")):
         pairs = zip(took[True], took[False], strict=True)
         print(told(what, [on[part] / off[part] - 1 for on, off in pairs]))
     seconds = sum(on[0] for on in took[True])
