@@ -61,11 +61,11 @@ class Server:
             writer.close()
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[EngineConnections]:
+    async def serving(self, *, idle_s: float = IDLE_S) -> AsyncIterator[EngineConnections]:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         self.url = f"http://{host}:{port}"
-        engines = EngineConnections(connect_s=1.0, idle_s=IDLE_S)
+        engines = EngineConnections(connect_s=1.0, idle_s=idle_s)
         try:
             yield engines
         finally:
@@ -274,12 +274,14 @@ def test_what_nobody_reads_waits_in_the_socket(run: Run) -> None:
     async def test() -> None:
         size = 64 << 20
         server = Server(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size)
-        async with server.serving() as engines:
+        async with server.serving(idle_s=5.0) as engines:
             connection = await post(engines, server)
             await eventually(lambda: not connection._reading)
-            assert connection._buffered <= 2 * BUFFER_BYTES_MAX
-            assert len(await rest_of(connection)) == size
-            engines.release(connection)
+            try:
+                assert connection._buffered <= 2 * BUFFER_BYTES_MAX
+                assert len(await rest_of(connection)) == size
+            finally:
+                engines.release(connection)
 
     run(test)
 
