@@ -315,7 +315,7 @@ async def test_messages_that_do_not_parse_are_counted_and_dropped(
 ) -> None:
     await region.agent_bus.publish(subjects.node_report(REGION, NODE), b"junk")
     await region.agent_bus.publish(subjects.gateway_inflight(REGION, GatewayId("g")), b"\xff")
-    await eventually(lambda: gateway.counted("bad_messages_total") == 2)
+    await eventually(lambda: gateway.counted("invalid_messages_total") == 2)
     assert (await gateway.ask(BASE_MODEL)).status == 200
 
 

@@ -126,10 +126,23 @@ def test_metrics_are_made_in_metrics_modules() -> None:
     assert not elsewhere
 
 
+def gateway_metrics() -> GatewayMetrics:
+    """All that a running gateway exposes."""
+    metrics = GatewayMetrics()
+    metrics.expose(
+        under_way=lambda: 0,
+        held=lambda: 0,
+        engines=lambda: 0,
+        peers=lambda: 0,
+        view_age_ms=lambda: None,
+    )
+    return metrics
+
+
 @pytest.mark.parametrize(
     ("service", "registry"),
     [
-        ("gateway", GatewayMetrics().registry),
+        ("gateway", gateway_metrics().registry),
         ("telemetry", TelemetryMetrics().registry),
         ("scheduler", SchedulerMetrics().registry),
         ("node_agent", AgentMetrics().registry),
@@ -143,9 +156,9 @@ def test_names_of_metrics_say_service_and_unit(service: str, registry: Collector
     assert [name for name in names if not form.fullmatch(name)] == []
 
 
-@pytest.mark.parametrize("metrics", [TelemetryMetrics, SchedulerMetrics])
+@pytest.mark.parametrize("metrics", [TelemetryMetrics, SchedulerMetrics, GatewayMetrics])
 def test_what_goes_wrong_with_messages_has_one_name(
-    metrics: Callable[[], TelemetryMetrics | SchedulerMetrics],
+    metrics: Callable[[], TelemetryMetrics | SchedulerMetrics | GatewayMetrics],
 ) -> None:
     counted = {family.name.split("_", 2)[2] for family in metrics().registry.collect()}
     assert {"invalid_messages", "dropped_messages"} <= counted

@@ -217,7 +217,7 @@ async def test_without_the_bus_polling_goes_on_and_the_next_word_is_whole() -> N
     async with bench(beat_ms=60_000.0) as at:
         await ready(at)
         at.agent_bus.disconnect()
-        assert "bus-away" in at.app.readiness().degraded
+        assert "nats-away" in at.app.readiness().degraded
         at.reports.clear()
         at.engines[E1].down = True
         await eventually(lambda: at.app.books[E1].status is EngineStatus.UNREACHABLE)

@@ -114,7 +114,7 @@ async def test_no_bus_no_agent_and_nonsense_are_no_answer(owner: TestOwner) -> N
     bus.disconnect()
     assert await ensurer.ensure(ENGINE, BOT) is None
     assert counted(metrics, "unanswered") == 3
-    assert metrics.registry.get_sample_value("axiom_gateway_bad_messages_total") == 1
+    assert metrics.registry.get_sample_value("axiom_gateway_invalid_messages_total") == 1
 
 
 async def test_loads_asked_for_at_a_time_are_bounded(owner: TestOwner) -> None:

@@ -283,4 +283,4 @@ async def test_reports_on_anothers_subject_are_refused(owner: TestOwner) -> None
     await setting.agents.publish(subjects.node_report(REGION, NodeId("other")), encode(report))
     await settle()
     assert setting.running() is None
-    assert setting.metrics.registry.get_sample_value("axiom_gateway_bad_messages_total") == 1
+    assert setting.metrics.registry.get_sample_value("axiom_gateway_invalid_messages_total") == 1

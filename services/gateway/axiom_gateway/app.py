@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from math import nan
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -19,7 +18,7 @@ from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
-from axiom_common.runtime.ops import Readiness, ops_routes
+from axiom_common.runtime.ops import REGISTRY_AWAY, Readiness, ops_routes
 from axiom_common.wire import keys
 from axiom_gateway.admin import AdminView, SeenRegion, admin_app
 from axiom_gateway.asgi import App, Receive, Scope, Send
@@ -196,7 +195,7 @@ class GatewayApp:
         """What is not as it should be, by stable names."""
         found = list(self.feed.degraded())
         if self._registry_away or not self._watch.synced:
-            found.append("registry-away")
+            found.append(REGISTRY_AWAY)
         if self._draining:
             found.append("draining")
         return tuple(found)
@@ -251,15 +250,12 @@ class GatewayApp:
             await self._clock.sleep_ms(DRAIN_POLL_MS)
 
     def _expose(self) -> None:
-        gauge = self.metrics.gauge
-        gauge("in_flight", "Requests being served.", lambda: self._v1.under_way)
-        gauge("held", "Requests waiting for room.", lambda: self.hold.count)
-        gauge("engines", "Engines in the view.", lambda: len(self.state.engines))
-        gauge("peers", "Other gateways heard.", lambda: self.state.peers)
-        gauge(
-            "view_age_seconds",
-            "Time since the last report of any node; NaN before the first.",
-            lambda: nan if (age := self.feed.view_age_ms()) is None else age / 1e3,
+        self.metrics.expose(
+            under_way=lambda: self._v1.under_way,
+            held=lambda: self.hold.count,
+            engines=lambda: len(self.state.engines),
+            peers=lambda: self.state.peers,
+            view_age_ms=self.feed.view_age_ms,
         )
 
 

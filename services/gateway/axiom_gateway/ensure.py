@@ -87,7 +87,7 @@ class Ensurer:
         except UnavailableError:
             result = None
         except WireError:
-            self._metrics.bad_message()
+            self._metrics.invalid_message()
             result = None
         self._metrics.ensure(result.outcome if result else None)
         return result

@@ -14,6 +14,7 @@ from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.runtime.logging import Log
+from axiom_common.runtime.ops import LIVENESS_FROZEN, NATS_AWAY, REDIS_AWAY
 from axiom_common.state.liveness import SUSPECT_MS, Liveness, Sweep
 from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
 from axiom_common.wire import subjects
@@ -129,13 +130,13 @@ class RegionFeed:
     def degraded(self) -> tuple[str, ...]:
         """What is away or old, by stable names."""
         now_ms = self._clock.now_ms()
-        found = [] if self._bus.connected else ["nats-away"]
+        found = [] if self._bus.connected else [NATS_AWAY]
         if self._cache_away:
-            found.append("redis-away")
+            found.append(REDIS_AWAY)
         if any(now_ms - heard_ms >= STALE_MS for heard_ms in self._heard_ms.values()):
             found.append("stale-telemetry")
         if self._swept.frozen:
-            found.append("liveness-frozen")
+            found.append(LIVENESS_FROZEN)
         return tuple(found)
 
     async def _on_report(self, subject: str, payload: bytes) -> None:
@@ -147,7 +148,7 @@ class RegionFeed:
         now_ms = self._clock.now_ms()
         node = report.node
         outcome = self._apply(report, heard=True)
-        if outcome is Outcome.STALE:
+        if outcome in (Outcome.STALE, Outcome.NO_ROOM):
             return
         self._liveness.heard(node, self._hearing.listened_ms(now_ms))
         self._heard_ms[node] = now_ms
@@ -223,7 +224,7 @@ class RegionFeed:
         return "alive" if age_ms is not None and age_ms < SUSPECT_MS else "suspect"
 
     def _bad_message(self, where: str, error: WireError) -> None:
-        self._metrics.bad_message()
+        self._metrics.invalid_message()
         self._log.warning(
             "message does not parse", once_a_minute="bad message", subject=where, cause=str(error)
         )

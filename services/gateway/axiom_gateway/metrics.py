@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import nan
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -29,7 +30,7 @@ class GatewayMetrics:
         self._tries = self._counter("tries", "Tries at engines, by how they ended.", "verdict")
         self._retries = self._counter("retries", "Failed tries that the client saw nothing of.")
         self._dropped = self._counter("dropped_messages", "Bus messages lost to full queues.")
-        self._bad_messages = self._counter("bad_messages", "Bus messages that do not parse.")
+        self._invalid = self._counter("invalid_messages", "Bus messages that do not parse.")
         self._first_byte = self._histogram("first_byte_seconds", "Arrival to first answer byte.")
         self._hold = self._histogram("hold_seconds", "Time that held requests waited.")
         self._decision = Histogram(
@@ -48,7 +49,7 @@ class GatewayMetrics:
         self._request_child(endpoint, self._status(str(status))).inc()
 
     def decision(self, profile: str, outcome: str, duration_ms: float) -> None:
-        """A decision was taken: `outcome` is a load kind or `none`."""
+        """A decision was taken: `outcome` is a load kind or `no-winner`."""
         self._decision_child(self._profile(profile), outcome).inc()
         self._decision.observe(duration_ms / 1e3)
 
@@ -80,12 +81,31 @@ class GatewayMetrics:
         """A request left the hold queue."""
         self._hold.observe(duration_ms / 1e3)
 
-    def bad_message(self) -> None:
+    def invalid_message(self) -> None:
         """A message of the bus did not parse."""
-        self._bad_messages.inc()
+        self._invalid.inc()
 
-    def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """Expose `axiom_gateway_<name>` as whatever `read` gives at scrape time."""
+    def expose(
+        self,
+        *,
+        under_way: Callable[[], float],
+        held: Callable[[], float],
+        engines: Callable[[], float],
+        peers: Callable[[], float],
+        view_age_ms: Callable[[], float | None],
+    ) -> None:
+        """Expose what is read at scrape time."""
+        self._gauge("requests_under_way_count", "Requests from head to end of answer.", under_way)
+        self._gauge("held_count", "Requests waiting for room.", held)
+        self._gauge("engines_count", "Engines in the view.", engines)
+        self._gauge("peers_count", "Other gateways heard.", peers)
+        self._gauge(
+            "view_age_seconds",
+            "Time since the last report of any node; NaN before the first.",
+            lambda: nan if (age_ms := view_age_ms()) is None else age_ms / 1e3,
+        )
+
+    def _gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
         Gauge(f"axiom_gateway_{name}", about, registry=self.registry).set_function(read)
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:

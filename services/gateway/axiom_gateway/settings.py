@@ -24,7 +24,7 @@ def _own_name() -> str:
 class GatewaySettings(ServiceSettings):
     """What one gateway needs to know. All waits and queues are bounded by something here."""
 
-    port: Port = 8000
+    port: Port = 8080
     gateway: Token = Field(default_factory=_own_name)
     """Unique in its region: peers and agents know its requests by it."""
     default_profile: str = "axiom"

@@ -14,7 +14,7 @@ from axiom_common.ports.gpu import Gpus
 from axiom_common.ports.registry import Registry
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
-from axiom_common.runtime.ops import Readiness
+from axiom_common.runtime.ops import NATS_AWAY, REGISTRY_AWAY, Readiness
 from axiom_common.wire import keys, subjects
 from axiom_node_agent.handlers import Handlers
 from axiom_node_agent.hearing import TICK_MS, Hearing
@@ -126,9 +126,9 @@ class AgentApp:
 
     def readiness(self) -> Readiness:
         """Ready once reports go out under an incarnation. Each fault of a part is named."""
-        degraded = [] if self._bus.connected else ["bus-away"]
+        degraded = [] if self._bus.connected else [NATS_AWAY]
         if self._incarnation.registry_away:
-            degraded.append("registry-away")
+            degraded.append(REGISTRY_AWAY)
         for engine, book in self.books.items():
             if book.status is not EngineStatus.READY:
                 degraded.append(f"engine-{book.status}:{engine}")
