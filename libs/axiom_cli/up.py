@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,17 @@ def _check_url(flag: str, url: str | None, form: TypeAdapter[str], *, like: str)
         raise SettingsError(f"{flag}: expected a URL like {like}") from error
 
 
+def _left_behind(stack: Stack) -> list[str]:
+    """What outlives the stack in a NATS server that is not its own."""
+    if stack.options.nats_url is None:
+        return []
+    return [
+        f"These models stay declared in {stack.nats_url} afterwards;",
+        "`axiom adapters delete NAME` withdraws an adapter while a gateway runs.",
+        "",
+    ]
+
+
 def _print_welcome(stack: Stack, console: Console) -> None:
     """URLs, and a line to try."""
     first = declared_adapters(stack.options)[0].name
@@ -90,8 +102,9 @@ def _print_welcome(stack: Stack, console: Console) -> None:
         "",
         f"curl -N {stack.gateway_url}/v1/chat/completions "
         f"-H 'content-type: application/json' -d '{body}'",
-        f"axiom status --url {stack.gateway_url}",
+        f"{Path(sys.executable).with_name('axiom')} status --url {stack.gateway_url}",
         "",
+        *_left_behind(stack),
         "Ctrl-C ends it.",
     ]
     for line in lines:

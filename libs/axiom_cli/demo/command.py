@@ -46,7 +46,7 @@ async def demo(options: DemoOptions) -> None:
     plan = demo_plan(names, seconds=options.seconds, seed=options.seed)
     _check_writable(options.report)
     run_dir = Path(tempfile.mkdtemp(prefix="axiom-demo-"))
-    console.print(f"{_setting(plan, options)} Logs: {run_dir}")
+    console.print(f"{_setting(plan, options)} Logs while it runs: {run_dir}")
     runs = []
     with _progress(console) as progress:
         for policy in POLICIES:

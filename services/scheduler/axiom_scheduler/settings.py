@@ -15,7 +15,7 @@ from axiom_common.state.liveness import DEAD_MS
 class SchedulerSettings(ServiceSettings):
     """What one scheduler needs to know. `scheduler` names it in the lease and in plans."""
 
-    port: Port = 8003
+    port: Port = 9104
     scheduler: Token = "scheduler-1"
     lease_ttl_ms: Annotated[float, Field(ge=1_000, le=60_000)] = 3_000.0
     lease_margin_ms: PositiveMs = 500.0

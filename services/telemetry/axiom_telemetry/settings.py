@@ -11,6 +11,6 @@ class TelemetrySettings(ServiceSettings):
     `write_every_ms`: the least time between two writes of one node; what comes between is folded.
     """
 
-    port: Port = 8002
+    port: Port = 9103
     telemetry: Token = "telemetry"
     write_every_ms: PositiveMs = 200.0
