@@ -35,6 +35,7 @@ class Agent:
 
     def __init__(self) -> None:
         self.asked: list[EnsureRequest] = []
+        self.heard = True
         self.go_on = asyncio.Event()
         self.answer = encode(EnsureReply(result=EnsureResult(outcome=EnsureOutcome.RESIDENT)))
 
@@ -44,7 +45,9 @@ class Agent:
         return self.answer
 
 
-async def start(owner: TestOwner) -> tuple[Ensurer, Agent, FakeBus, GatewayMetrics]:
+async def start(
+    owner: TestOwner, *, deadline_ms: float = 1000.0
+) -> tuple[Ensurer, Agent, FakeBus, GatewayMetrics]:
     agent, hub, metrics = Agent(), FakeHub(), GatewayMetrics()
     bus, theirs = FakeBus(owner, hub), FakeBus(owner, hub)
     await theirs.respond(subjects.node_ensure(REGION, NodeId("n")), agent.respond)
@@ -55,7 +58,8 @@ async def start(owner: TestOwner) -> tuple[Ensurer, Agent, FakeBus, GatewayMetri
         region=REGION,
         gateway=GatewayId("g"),
         in_flight=lambda engine: OWN if engine == ENGINE else (),
-        deadline_ms=1000.0,
+        may_load=lambda _: agent.heard,
+        deadline_ms=deadline_ms,
     )
     return ensurer, agent, bus, metrics
 
@@ -115,6 +119,23 @@ async def test_no_bus_no_agent_and_nonsense_are_no_answer(owner: TestOwner) -> N
     assert await ensurer.ensure(ENGINE, BOT) is None
     assert counted(metrics, "unanswered") == 3
     assert metrics.registry.get_sample_value("axiom_gateway_invalid_messages_total") == 1
+
+
+async def test_an_agent_that_is_not_heard_is_not_asked(owner: TestOwner) -> None:
+    ensurer, agent, _, _ = await start(owner)
+    agent.heard = False
+    assert await ensurer.ensure(ENGINE, BOT) is None
+    assert agent.asked == []
+
+
+async def test_an_agent_that_falls_silent_keeps_nobody_waiting(owner: TestOwner) -> None:
+    ensurer, agent, _, _ = await start(owner, deadline_ms=3_600_000.0)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(ensurer.ensure(ENGINE, BOT), name="waiting")
+        await asyncio.wait_for(_asked(agent), 1)
+        agent.heard = False
+        assert await asyncio.wait_for(waiting, 5) is None
+    agent.go_on.set()
 
 
 async def test_loads_asked_for_at_a_time_are_bounded(owner: TestOwner) -> None:

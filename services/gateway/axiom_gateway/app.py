@@ -117,6 +117,7 @@ class GatewayApp:
             region=self._region,
             gateway=gateway,
             in_flight=self.state.in_flight_on,
+            may_load=self.state.may_load,
             deadline_ms=settings.ensure_ms,
         )
         self._v1 = V1(

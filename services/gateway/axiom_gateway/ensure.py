@@ -29,11 +29,15 @@ REPLY_MARGIN_MS = 500.0
 PASSING = frozenset({Reason.NO_IDLE_SLOT, Reason.TOO_MANY_LOADS, Reason.IN_USE})
 """Refusals that a little time may lift; all others stand for this request."""
 
+AWAY_CHECK_S = 0.25
+"""How often those who wait look whether the agent is still heard."""
+
 
 class Ensurer:
     """Asks agents over the bus. `owner` runs the asking, so that one asker may go away.
 
     `in_flight` tells this gateway's own requests on an engine, for the agent to know idle slots.
+    `may_load` tells whether the engine's agent is there to load anything.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Ensurer:
         region: RegionId,
         gateway: GatewayId,
         in_flight: Callable[[EngineId], tuple[InFlightCount, ...]],
+        may_load: Callable[[EngineId], bool],
         deadline_ms: float,
     ) -> None:
         self._bus = bus
@@ -53,11 +58,18 @@ class Ensurer:
         self._region = region
         self._gateway = gateway
         self._in_flight = in_flight
+        self._may_load = may_load
         self._deadline_ms = deadline_ms
         self._asked: dict[tuple[EngineId, str], asyncio.Task[EnsureResult | None]] = {}
 
     async def ensure(self, engine: EngineId, adapter: AdapterSpec) -> EnsureResult | None:
-        """The agent's answer; None when the bus or the agent is away."""
+        """The agent's answer; None when the bus or the agent is away.
+
+        An agent that falls silent while it is asked (its host hangs, or its process is paused)
+        keeps nobody waiting for longer than it takes to notice.
+        """
+        if not self._may_load(engine):
+            return None
         key = (engine, adapter.engine_name)
         asked = self._asked.get(key)
         if asked is None:
@@ -68,7 +80,10 @@ class Ensurer:
             )
             self._asked[key] = asked
             asked.add_done_callback(lambda _: self._asked.pop(key, None))
-        return await asyncio.shield(asked)
+        while not (await asyncio.wait((asked,), timeout=AWAY_CHECK_S))[0]:
+            if not self._may_load(engine):
+                return None
+        return asked.result()
 
     async def _ask(self, engine: EngineId, adapter: AdapterSpec) -> EnsureResult | None:
         request = EnsureRequest(

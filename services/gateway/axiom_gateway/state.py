@@ -135,6 +135,11 @@ class GatewayState:
             facts.ensure_failed = True
             self._write(facts, self._clock.now_ms())
 
+    def may_load(self, engine: EngineId) -> bool:
+        """Whether the engine's agent is there to load an adapter, as far as is known."""
+        facts = self._engines.get(engine)
+        return facts is None or facts.row is None or facts.row.loads_allowed
+
     def abandoned(self, engine: EngineId) -> None:
         """A try at the engine was given up by its client and tells nothing of the engine.
 
