@@ -38,7 +38,8 @@ pytestmark = [
 ]
 
 CLIENTS = 6
-ADAPTERS = 12
+ADAPTERS = 24
+"""On 16 slots: some request always needs a load."""
 OUTAGE_S = 2.5
 """Longer than an agent may be silent before it is suspect."""
 LONG_OUTAGE_S = 6.0
