@@ -158,9 +158,22 @@ async def test_without_any_engine_the_answer_is_503_at_once() -> None:
         assert (answer.status, answer.error["code"]) == (503, "no-engine")
         assert "not-ready" in answer.error["message"]
         assert int(answer.headers["retry-after"]) >= 1
+        assert "no-engine-ready" in gateway.app.degraded()
         region.engines[0].start()
         await gateway.sees(engine)
+        assert "no-engine-ready" not in gateway.app.degraded()
         assert (await gateway.ask(BASE_MODEL)).status == 200
+
+
+async def test_a_registry_that_lost_its_store_is_told_of_and_its_names_still_serve() -> None:
+    async with region_of(engines=1) as region:
+        await region.declare("bot")
+        async with served(region) as gateway:
+            assert (await gateway.ask("bot")).status == 200
+            assert "registry-reset" not in gateway.app.degraded()
+            region.registry.wipe()
+            await eventually(lambda: "registry-reset" in gateway.app.degraded())
+            assert (await gateway.ask("bot")).status == 200
 
 
 async def test_without_a_slot_requests_are_held_in_order_until_time_is_up() -> None:

@@ -20,6 +20,8 @@ from axiom_common.runtime.metrics import exposition
 NATS_AWAY = "nats-away"
 REDIS_AWAY = "redis-away"
 REGISTRY_AWAY = "registry-away"
+REGISTRY_RESET = "registry-reset"
+"""The registry lost its store; what it knew stays in force where it is still known."""
 LIVENESS_FROZEN = "liveness-frozen"
 """So many are silent, or this process hears so little, that nobody is declared dead."""
 

@@ -18,7 +18,7 @@ from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
-from axiom_common.runtime.ops import REGISTRY_AWAY, Readiness, ops_routes
+from axiom_common.runtime.ops import REGISTRY_AWAY, REGISTRY_RESET, Readiness, ops_routes
 from axiom_common.wire import keys
 from axiom_gateway.admin import AdminView, SeenRegion, admin_app
 from axiom_gateway.asgi import App, Receive, Scope, Send
@@ -35,6 +35,7 @@ from axiom_gateway.proxy import Proxy
 from axiom_gateway.settings import GatewaySettings
 from axiom_gateway.state import GatewayState
 
+NO_ENGINE_READY = "no-engine-ready"
 SWEEP_EVERY_MS = 250.0
 RETRY_MS = 500.0
 START_POLL_MS = 20.0
@@ -197,6 +198,10 @@ class GatewayApp:
         found = list(self.feed.degraded())
         if self._registry_away or not self._watch.synced:
             found.append(REGISTRY_AWAY)
+        if self._watch.reset:
+            found.append(REGISTRY_RESET)
+        if not self.state.any_ready:
+            found.append(NO_ENGINE_READY)
         if self._draining:
             found.append("draining")
         return tuple(found)

@@ -13,7 +13,7 @@ from functools import partial
 
 from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.decision import Decision, Query
-from axiom_common.model.engine import EngineState, NodeState
+from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
 from axiom_common.model.reason import Reason
 from axiom_common.policy.claims import Claims
@@ -288,6 +288,11 @@ class GatewayState:
     def engines(self) -> Mapping[EngineId, EngineFacts]:
         """All engines known; to read only."""
         return self._engines
+
+    @property
+    def any_ready(self) -> bool:
+        """Whether some engine of the region is ready, by its agent's last word."""
+        return any(f.state.status is EngineStatus.READY for f in self._engines.values())
 
     @property
     def peers(self) -> int:

@@ -20,6 +20,7 @@ from axiom_common.runtime.ops import (
     NATS_AWAY,
     REDIS_AWAY,
     REGISTRY_AWAY,
+    REGISTRY_RESET,
     Readiness,
 )
 from axiom_common.state.hearing import TICK_MS
@@ -115,7 +116,7 @@ class SchedulerApp:
         degraded = {
             NATS_AWAY: not self._bus.connected,
             REGISTRY_AWAY: self._leadership.away,
-            "registry-reset": self._desired.reset,
+            REGISTRY_RESET: self._desired.reset,
             REDIS_AWAY: self._cache_away,
             LIVENESS_FROZEN: self._state.frozen,
         }
