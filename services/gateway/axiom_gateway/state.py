@@ -132,8 +132,9 @@ class GatewayState:
         """The engine's agent did not answer: nothing loads on its node until it is heard again."""
         for other in sorted(self._nodes.get(node_of(engine), ())):
             facts = self._engines[other]
-            facts.ensure_failed = True
-            self._write(facts, self._clock.now_ms())
+            if not facts.ensure_failed:
+                facts.ensure_failed = True
+                self._write(facts, self._clock.now_ms())
 
     def may_load(self, engine: EngineId) -> bool:
         """Whether the engine's agent is there to load an adapter, as far as is known."""
