@@ -14,6 +14,7 @@ import typer
 import uvloop
 
 from axiom_cli import adapter_commands
+from axiom_cli.bench.gateway import PEERS, GatewayBenchOptions, bench_gateway
 from axiom_cli.demo.command import DemoOptions, demo
 from axiom_cli.doctor import Wanted, doctor
 from axiom_cli.machine import version
@@ -36,6 +37,9 @@ app = typer.Typer(
 
 adapters_app = typer.Typer(help="Declare adapters, and see them.", no_args_is_help=True)
 app.add_typer(adapters_app, name="adapters")
+
+bench_app = typer.Typer(help="Measure Axiom, and its peers beside it.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 GatewayUrl = Annotated[str, typer.Option("--url", help="The gateway to ask.")]
@@ -147,6 +151,36 @@ def delete_command(
     """Withdraw an adapter."""
     with told_errors(as_json=as_json):
         _run(adapter_commands.delete_adapter(url, name, as_json=as_json))
+
+
+@bench_app.command("gateway")
+def bench_gateway_command(
+    engines: Annotated[int, typer.Option(min=1, max=1000, help="Engines behind each router.")] = 4,
+    adapters: Annotated[int, typer.Option(min=0, max=10_000, help="Adapters, all resident.")] = 8,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="All peers in turn, so often.")] = 3,
+    seconds: Annotated[
+        float, typer.Option(min=0.5, max=60, help="Load of each step of a round.")
+    ] = 3.0,
+    peers: Annotated[
+        str, typer.Option(help="Which to measure, by name; those not installed are left out.")
+    ] = ",".join(PEERS),
+    peers_dir: Annotated[
+        Path, typer.Option("--dir", file_okay=False, help="Where `make bench-peers` put them.")
+    ] = Path(".peers"),
+    as_json: AsJson = False,
+) -> None:
+    """CPU and latency of a request through the gateway, and through other routers."""
+    options = GatewayBenchOptions(
+        engines=engines,
+        adapters=adapters,
+        rounds=rounds,
+        seconds=seconds,
+        peers=tuple(name.strip() for name in peers.split(",") if name.strip()),
+        peers_dir=peers_dir,
+        as_json=as_json,
+    )
+    with told_errors(as_json=as_json):
+        _run(bench_gateway(options))
 
 
 @app.command("version")

@@ -1,0 +1,1 @@
+"""`axiom bench`: what Axiom costs, measured beside others on the same work."""
