@@ -28,11 +28,14 @@ from axiom_common.model.adapter import (
 )
 from axiom_common.model.engine import (
     EngineLimits,
+    EngineRank,
     EngineState,
     EngineStatus,
     GpuState,
+    HostState,
     LinkModel,
     LoadFailure,
+    MigSlice,
     NodeState,
     PlanStatus,
     Role,
@@ -69,7 +72,9 @@ ENGINE_STATE = EngineState(
     status=EngineStatus.READY,
     role=Role.PREFILL,
     kind="sglang",
-    limits=EngineLimits(max_num_seqs=128, hbm_slots=4, host_slots=32, max_lora_rank=64),
+    limits=EngineLimits(
+        max_num_seqs=128, hbm_slots=4, host_slots=32, max_lora_rank=64, kv_tokens=1_048_576
+    ),
     link=LinkModel(h2d_fixed_ms=35.5, h2d_gbps=50.0, store_fixed_ms=12.0, store_gbps=1.25),
     gpus=(0, 1),
     running=5,
@@ -80,6 +85,10 @@ ENGINE_STATE = EngineState(
     tpot_ms=12.25,
     prefill_ms_per_token=0.125,
     load_queue_ms=80.0,
+    preemptions_per_s=0.25,
+    rejections_per_s=1.5,
+    prefix_hit_share=0.75,
+    ranks=(EngineRank(rank=0, running=3, waiting=2, kv_usage=0.5), EngineRank(rank=1, running=2)),
     sample=5_000,
     sample_age_ms=33.0,
     residents=(
@@ -112,6 +121,31 @@ GPU = GpuState(
     memory_total_bytes=85_000_000_000,
     temperature_c=65.0,
     throttle=4,
+    utilization=0.9,
+    memory_utilization=0.4,
+    power_w=650.5,
+    power_limit_w=700.0,
+    sm_clock_mhz=1_755,
+    sm_clock_max_mhz=1_980,
+    memory_clock_mhz=2_619,
+    throttled_ms=((4, 1_500.0),),
+    ecc_corrected=2,
+    ecc_uncorrected=1,
+    xid=79,
+    xid_age_ms=60_000.0,
+    pcie_rx_bytes_per_s=1.5e9,
+    pcie_tx_bytes_per_s=2.5e8,
+    nvlink_rx_bytes_per_s=3e9,
+    nvlink_tx_bytes_per_s=4e9,
+    mig=(MigSlice(uuid="MIG-0", memory_used_bytes=1 << 30, memory_total_bytes=1 << 34),),
+)
+HOST = HostState(
+    memory_total_bytes=1 << 41,
+    memory_available_bytes=1 << 40,
+    page_cache_bytes=1 << 38,
+    adapter_cache_bytes=1 << 33,
+    adapter_disk_total_bytes=1 << 42,
+    adapter_disk_free_bytes=1 << 41,
 )
 NODE_STATE = NodeState(
     region=REGION,
@@ -119,7 +153,8 @@ NODE_STATE = NodeState(
     incarnation=41,
     seq=1_000_000,
     engines=(ENGINE_STATE,),
-    gpus=(GPU, GpuState(index=1)),
+    gpus=(GPU, GpuState(index=1, lost=True)),
+    host=HOST,
     plan=PLAN_STATUS,
 )
 COUNTS = (
@@ -136,6 +171,7 @@ MESSAGES: tuple[schemas.Message, ...] = (
         seq=1_000_000,
         engines=(ENGINE_STATE,),
         gpus=NODE_STATE.gpus,
+        host=HOST,
         plan=PLAN_STATUS,
     ),
     schemas.ResyncRequest(asker="gateway-1"),

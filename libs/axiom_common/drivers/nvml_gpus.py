@@ -7,6 +7,7 @@ A call costs about 15 us, so a read of a whole host may run on the event loop.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,10 @@ class NvmlGpus:
 
     def __init__(self) -> None:
         self._ready = False
+
+    async def run(self) -> None:
+        """Each read asks anew."""
+        await asyncio.Event().wait()
 
     def read(self) -> tuple[GpuState, ...]:
         """All GPUs by index; empty when there is no NVML."""

@@ -29,11 +29,8 @@ class AdapterState(StrEnum):
 
 
 class ResidencySource(StrEnum):
-    """Where knowledge of residency comes from, best first.
-
-    `METRICS` is reserved: it is on the wire for engines that tell residency in their metrics, and
-    no driver reads one yet.
-    """
+    """Where knowledge of residency comes from, best first: Axiom's extension in the engine, the
+    engine's own metrics, or inference from what was loaded and seen running."""
 
     EXTENSION = "extension"
     METRICS = "metrics"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple, Self
 
 from axiom_common.model.adapter import Residency
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId
@@ -29,12 +30,14 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """Fixed capacity of an engine. `hbm_slots` 0: the engine serves no adapters."""
+    """Fixed capacity of an engine. `hbm_slots` 0: the engine serves no adapters. `kv_tokens` is the
+    size of its KV cache, None where it does not say."""
 
     max_num_seqs: int = 256
     hbm_slots: int = 0
     host_slots: int = 0
     max_lora_rank: int = 0
+    kv_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +70,50 @@ class LoadFailure:
     retry_in_ms: float
 
 
+class EngineFigures(NamedTuple):
+    """What of an engine changes all the time: a beat brings this and leaves the rest as it was.
+
+    `sample` counts the scrapes that the figures come from, `sample_age_ms` is the age of the last:
+    an agent that beats on while its engine hangs repeats a sample, and readers can tell. `deferred`
+    of the `waiting` wait for something else than capacity: an adapter slot, a KV transfer.
+    `ttft_ms`, `tpot_ms`, `prefill_ms_per_token` are means over the last beats, None if no sample.
+    `load_queue_ms` is the predicted time of the loads that wait or run on this engine. The rates
+    are over the last beats; `prefix_hit_share` is of prompt tokens, by the engine's own count.
+    """
+
+    sample: int = 0
+    sample_age_ms: float = 0.0
+    running: int = 0
+    waiting: int = 0
+    deferred: int = 0
+    kv_usage: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    prefill_ms_per_token: float | None = None
+    load_queue_ms: float = 0.0
+    preemptions_per_s: float | None = None
+    rejections_per_s: float | None = None
+    prefix_hit_share: float | None = None
+
+
+class EngineRank(NamedTuple):
+    """One data-parallel rank behind an engine's address, where it has more than one."""
+
+    rank: int
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """One engine at one moment.
+    """One engine at one moment; the fields of `EngineFigures` lie in it.
 
     `base_model` is the fleet's name, `served_name` the engine's own name for it. `residents` are in
     the engine's LRU order, least recently used first, HBM and host alike. `registered` are the
     adapter names that the engine answers to; a registered name need not be resident.
-    `sample` counts the scrapes that the figures come from, `sample_age_ms` is the age of the last:
-    an agent that beats on while its engine hangs repeats a sample, and readers can tell.
-    `ttft_ms`, `tpot_ms`, `prefill_ms_per_token` are means over the last beats, None if no sample.
-    `load_queue_ms` is the predicted time of the loads that wait or run on this engine.
+    Of several data-parallel `ranks` behind one address the figures are the sums, of KV usage the
+    largest, and an adapter is as resident as on the rank where it is least.
     """
 
     engine: EngineId
@@ -100,22 +136,83 @@ class EngineState:
     tpot_ms: float | None = None
     prefill_ms_per_token: float | None = None
     load_queue_ms: float = 0.0
+    preemptions_per_s: float | None = None
+    rejections_per_s: float | None = None
+    prefix_hit_share: float | None = None
+    ranks: tuple[EngineRank, ...] = ()
     residents: tuple[Residency, ...] = ()
     registered: tuple[EngineAdapter, ...] = ()
     failures: tuple[LoadFailure, ...] = ()
 
+    @property
+    def figures(self) -> EngineFigures:
+        """What a beat tells of the engine."""
+        return EngineFigures(*(getattr(self, name) for name in EngineFigures._fields))
+
+    def with_figures(self, figures: EngineFigures) -> Self:
+        """The engine after a beat that told `figures`."""
+        return replace(self, **figures._asdict())
+
+
+class MigSlice(NamedTuple):
+    """One MIG instance of a GPU."""
+
+    uuid: str
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """One GPU from NVML. `throttle` is the raw reasons bit mask; None where NVML does not say."""
+    """One GPU from NVML; None, and an empty tuple, where NVML does not say.
+
+    `throttle` is the raw reasons bit mask, `throttled_ms` for how long each bit of it has stood
+    without a break: (bit, ms). Shares lie in [0, 1]; ECC counts are since the driver was loaded;
+    `xid` is the last error event and `xid_age_ms` its age. Links are in bytes a second. `lost`: the
+    GPU fell off the bus, or was unplugged.
+    """
 
     index: int
     uuid: str | None = None
     name: str | None = None
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
+    utilization: float | None = None
+    memory_utilization: float | None = None
     temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    memory_clock_mhz: int | None = None
     throttle: int | None = None
+    throttled_ms: tuple[tuple[int, float], ...] = ()
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    xid: int | None = None
+    xid_age_ms: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    mig: tuple[MigSlice, ...] = ()
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """The host's memory and disk for adapters, in bytes; None where the system does not say.
+
+    `adapter_cache_bytes` of the adapters' files lie in the page cache, so that a load reads no
+    disk. `adapter_disk_*` is the file system that holds them.
+    """
+
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    page_cache_bytes: int | None = None
+    adapter_cache_bytes: int | None = None
+    adapter_disk_total_bytes: int | None = None
+    adapter_disk_free_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,4 +235,5 @@ class NodeState:
     seq: int
     engines: tuple[EngineState, ...] = ()
     gpus: tuple[GpuState, ...] = ()
+    host: HostState | None = None
     plan: PlanStatus | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from axiom_common.model.engine import EngineRank
 from axiom_common.model.ids import EngineAdapter
 
 
@@ -17,11 +18,26 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedAdapters:
+    """Residency as an engine's metrics tell it: which adapters are in HBM, which in host RAM (those
+    in HBM may be told in both), in no order. Limits None: the engine does not say."""
+
+    hbm: frozenset[EngineAdapter]
+    host: frozenset[EngineAdapter]
+    pinned: frozenset[EngineAdapter] = frozenset()
+    hbm_slots: int | None = None
+    host_slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSample:
     """One scrape of an engine's metrics. None: the engine does not say.
 
     `in_use` are the adapters with a request that has produced output: neither residency nor demand.
-    `max_loras` is the engine's own word on its HBM slots.
+    `max_loras` is the engine's own word on its HBM slots. `loaded` is its word on residency, which
+    most engines do not give. Counters are totals since the engine started. `ranks` are told where
+    several data-parallel ranks stand behind one address; all else is over all of them then, KV
+    usage of the fullest.
     """
 
     running: int
@@ -36,6 +52,13 @@ class EngineSample:
     prompt_tokens: float = 0.0
     generation_tokens: float = 0.0
     started_s: float | None = None
+    loaded: LoadedAdapters | None = None
+    kv_tokens: int | None = None
+    preemptions: float | None = None
+    rejections: float | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
+    ranks: tuple[EngineRank, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

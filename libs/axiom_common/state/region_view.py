@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from axiom_common.model.engine import EngineState, GpuState, NodeState, PlanStatus
+from axiom_common.model.engine import EngineState, GpuState, HostState, NodeState, PlanStatus
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 
 NODES_MAX = 4096
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDelta:
-    """A change of a node: the changed engines, whole. Empty `gpus` and None `plan`: unchanged."""
+    """A change of a node: the changed engines, whole. Of the rest, empty and None: unchanged."""
 
     region: RegionId
     node: NodeId
@@ -52,6 +52,7 @@ class NodeDelta:
     seq: int
     engines: tuple[EngineState, ...] = ()
     gpus: tuple[GpuState, ...] = ()
+    host: HostState | None = None
     plan: PlanStatus | None = None
 
 
@@ -141,6 +142,7 @@ class RegionView:
             seq=delta.seq,
             engines=tuple((before | {e.engine: e for e in changed}).values()),
             gpus=delta.gpus or known.gpus,
+            host=delta.host or known.host,
             plan=delta.plan or known.plan,
         )
         return Change(outcome=Outcome.APPLIED, changed=changed)

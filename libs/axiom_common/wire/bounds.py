@@ -21,6 +21,9 @@ REGISTERED_MAX = 2048
 FAILURES_MAX = 1024
 PLANNED_MAX = 1024
 TEXT_MAX = 1024
+RANKS_MAX = 64
+MIG_MAX = 16
+THROTTLE_BITS_MAX = 64
 
 
 def check_node(node: NodeId, engines: tuple[EngineState, ...], gpus: tuple[GpuState, ...]) -> None:
@@ -34,9 +37,7 @@ def check_node(node: NodeId, engines: tuple[EngineState, ...], gpus: tuple[GpuSt
             raise WireError(f"{engine.engine[:80]!r} is no engine of node {node!r}")
         _check_engine(engine)
     for gpu in gpus:
-        _sane(gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.throttle)
-        if gpu.temperature_c is not None and not math.isfinite(gpu.temperature_c):
-            raise WireError("a temperature is not finite")
+        _check_gpu(gpu)
 
 
 def check_plan(plan: Plan) -> None:
@@ -53,15 +54,31 @@ def _check_engine(engine: EngineState) -> None:
     if max(len(engine.url), len(engine.base_model), len(engine.served_name)) > TEXT_MAX:
         raise WireError(f"a text of an engine is above {TEXT_MAX} characters")
     limits, link = engine.limits, engine.link
-    _sane(engine.running, engine.waiting, engine.deferred, engine.sample, engine.sample_age_ms)
-    _sane(engine.kv_usage, engine.ttft_ms, engine.tpot_ms, engine.prefill_ms_per_token)
-    _sane(engine.load_queue_ms, link.h2d_fixed_ms, link.store_fixed_ms)
+    _sane(*engine.figures)
+    _at_most(engine.ranks, RANKS_MAX, "ranks of one engine")
+    for rank in engine.ranks:
+        _sane(*rank)
+    _sane(link.h2d_fixed_ms, link.store_fixed_ms, limits.kv_tokens)
     _sane(limits.max_num_seqs, limits.hbm_slots, limits.host_slots, limits.max_lora_rank)
     if not (link.h2d_gbps > 0 and link.store_gbps > 0):
         raise WireError("a link's rate must be positive")
     for resident in engine.residents:
         _sane(resident.in_flight, resident.remaining_ms, resident.age_ms)
     _sane(*(failure.retry_in_ms for failure in engine.failures))
+
+
+def _check_gpu(gpu: GpuState) -> None:
+    _at_most(gpu.mig, MIG_MAX, "MIG instances of one GPU")
+    _at_most(gpu.throttled_ms, THROTTLE_BITS_MAX, "throttle reasons of one GPU")
+    _sane(gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.utilization, gpu.memory_utilization)
+    _sane(gpu.power_w, gpu.power_limit_w, gpu.sm_clock_mhz, gpu.sm_clock_max_mhz)
+    _sane(gpu.memory_clock_mhz, gpu.throttle, gpu.ecc_corrected, gpu.ecc_uncorrected)
+    _sane(gpu.xid, gpu.xid_age_ms, gpu.pcie_rx_bytes_per_s, gpu.pcie_tx_bytes_per_s)
+    _sane(gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s)
+    for bit_and_ms in gpu.throttled_ms:
+        _sane(*bit_and_ms)
+    if gpu.temperature_c is not None and not math.isfinite(gpu.temperature_c):
+        raise WireError("a temperature is not finite")
 
 
 def _sane(*values: float | None) -> None:

@@ -25,5 +25,6 @@ def decode_node_report(subject: str, payload: bytes) -> NodeState | NodeDelta:
         seq=report.seq,
         engines=report.engines,
         gpus=report.gpus,
+        host=report.host,
         plan=report.plan,
     )

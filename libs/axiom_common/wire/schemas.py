@@ -14,7 +14,7 @@ import msgspec
 
 from axiom_common.errors import AxiomError, WireError
 from axiom_common.model.adapter import AdapterSpec
-from axiom_common.model.engine import EngineState, GpuState, NodeState, PlanStatus
+from axiom_common.model.engine import EngineState, GpuState, HostState, NodeState, PlanStatus
 from axiom_common.model.ensure import EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.model.plan import Plan
@@ -46,6 +46,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, tag="node-report"):
     seq: int
     engines: tuple[EngineState, ...]
     gpus: tuple[GpuState, ...] = ()
+    host: HostState | None = None
     plan: PlanStatus | None = None
 
 
