@@ -145,6 +145,30 @@ class RegistrySuite:
             await eventually(lambda: first == [None, Entry("k", b"v", revision)])
             assert second == [None]
 
+    async def test_a_watch_of_one_key_tells_of_no_other(self) -> None:
+        async with self.bucket() as (there, bucket):
+            await bucket.put("other", b"o")
+            mine = await bucket.put("mine", b"m")
+            async with (
+                watching(bucket, key="mine") as told,
+                watching(bucket, key="absent") as absent,
+            ):
+                await eventually(lambda: told == [Entry("mine", b"m", mine), None])
+                await eventually(lambda: absent == [None])
+                await bucket.put("other", b"o2")
+                await bucket.delete("other")
+                newer = await bucket.put("mine", b"m2")
+                await eventually(lambda: told[2:] == [Entry("mine", b"m2", newer)])
+                await there.lose()
+                await there.restore()
+                await eventually(lambda: told[3:] == [Entry("mine", b"m2", newer), None])
+                await succeeds(lambda: bucket.delete("mine"), despite=UnavailableError)
+                await eventually(lambda: told[-1] is not None and told[-1].value is None)
+                await succeeds(lambda: bucket.put("absent", b"a"), despite=UnavailableError)
+                await eventually(lambda: absent[-1] is not None)
+                assert {entry.key for entry in told if entry} == {"mine"}
+                assert {entry.key for entry in absent if entry} == {"absent"}
+
     async def test_while_it_is_away_calls_say_so(self) -> None:
         async with self.bucket() as (there, bucket):
             await bucket.put("k", b"v")
@@ -240,12 +264,12 @@ class RegistrySuite:
 
 
 @contextlib.asynccontextmanager
-async def watching(bucket: Bucket) -> AsyncIterator[list[Entry | None]]:
+async def watching(bucket: Bucket, *, key: str | None = None) -> AsyncIterator[list[Entry | None]]:
     """What a watch tells while the block runs."""
     told: list[Entry | None] = []
 
     async def watch() -> None:
-        async for entry in bucket.watch():
+        async for entry in bucket.watch(key=key):
             told.append(entry)
 
     async with asyncio.TaskGroup() as group:

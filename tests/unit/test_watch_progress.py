@@ -47,20 +47,3 @@ def test_a_deletion_is_told_once_and_only_of_what_was_told() -> None:
     assert progress.take(Entry("a", None, 7))
     assert progress.end_of_present() == ()
     assert told(progress) == ()
-
-
-def test_a_change_that_never_comes_is_noticed() -> None:
-    progress = WatchProgress()
-    told(progress, at=10)
-    assert progress.complete(11)
-    assert progress.owes
-    assert not progress.complete(11)
-    progress.take(Entry("late", b"", 11))
-    assert not progress.owes
-    assert progress.complete(12)
-
-
-def test_a_telling_without_an_end_is_noticed() -> None:
-    progress = WatchProgress()
-    progress.begin(1, 10)
-    assert not progress.complete(10)

@@ -40,8 +40,8 @@ MARKER_TTL_S = 60.0
 VALUE_BYTES_MAX = 1 << 20
 QUIET_S = 0.25
 """A watch that was told nothing for so long looks whether its session still is open."""
-BEHIND_CHECK_QUIETS = 8
-"""After so many quiet times in a row it asks the stream whether it missed anything."""
+CHECK_QUIETS = 8
+"""After so many quiet times in a row it asks the server whether it missed anything."""
 LIFE_SHIFT = 10
 """Bits of a revision below the ms of the stream's creation."""
 
@@ -62,25 +62,41 @@ class _Stream:
 
 
 class NatsRegistry:
-    """A `Registry` on a started `NatsConnection`."""
+    """A `Registry` on a started `NatsConnection`.
+
+    `replicas`: on how many servers of the cluster a bucket that is made here keeps its records.
+    """
 
     def __init__(
-        self, connection: NatsConnection, *, call_timeout_ms: float = CALL_TIMEOUT_MS
+        self,
+        connection: NatsConnection,
+        *,
+        replicas: int = 1,
+        call_timeout_ms: float = CALL_TIMEOUT_MS,
     ) -> None:
         self._connection = connection
+        self._replicas = replicas
         self._call_timeout_ms = call_timeout_ms
 
     async def bucket(self, name: str) -> NatsBucket:
         """A handle on bucket `name`; needs no connection yet."""
-        return NatsBucket(self._connection, name, call_timeout_ms=self._call_timeout_ms)
+        return NatsBucket(
+            self._connection,
+            name,
+            replicas=self._replicas,
+            call_timeout_ms=self._call_timeout_ms,
+        )
 
 
 class NatsBucket:
     """A `Bucket`."""
 
-    def __init__(self, connection: NatsConnection, name: str, *, call_timeout_ms: float) -> None:
+    def __init__(
+        self, connection: NatsConnection, name: str, *, replicas: int, call_timeout_ms: float
+    ) -> None:
         self._connection = connection
         self._name = name
+        self._replicas = replicas
         self._timeout_s = call_timeout_ms / 1e3
         # How JetStream itself names a bucket's stream and its subjects.
         self._stream_name = f"KV_{name}"
@@ -132,7 +148,7 @@ class NatsBucket:
         """Delete; deleting what is not there is no error without `revision`."""
         await self._write(key, b"", revision=revision, headers={KV_OP: KV_DEL})
 
-    async def watch(self) -> AsyncIterator[Entry | None]:
+    async def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
         """Present records, None, then changes; all again whenever changes may have been missed.
 
         What is gone since it was last told comes as deleted, before the None.
@@ -141,7 +157,7 @@ class NatsBucket:
         while True:
             session = await self._connection.wait_session()
             try:
-                async with contextlib.aclosing(self._watch_once(session, progress)) as entries:
+                async with contextlib.aclosing(self._watch_once(session, key, progress)) as entries:
                     async for entry in entries:
                         yield entry
             except UnavailableError as error:
@@ -151,12 +167,12 @@ class NatsBucket:
             await asyncio.sleep(QUIET_S)
 
     async def _watch_once(
-        self, session: Session, progress: WatchProgress
+        self, session: Session, key: str | None, progress: WatchProgress
     ) -> AsyncGenerator[Entry | None, None]:
         """Tell what is present and then changes, until one may have been missed."""
         life, last_revision = await self._position()
         progress.begin(life, last_revision)
-        feed = await self._call(self._open_feed)
+        feed = await self._call(lambda stream: self._open_feed(stream, key))
         quiets = 0
         try:
             while session.open:
@@ -165,10 +181,9 @@ class NatsBucket:
                         message = await feed.read()
                 except TimeoutError:
                     quiets += 1
-                    if quiets % BEHIND_CHECK_QUIETS == 0 or progress.owes:
-                        _, last_revision = await self._position()
-                        if not progress.complete(last_revision):
-                            return
+                    check_due = quiets % CHECK_QUIETS == 0 or feed.behind
+                    if check_due and not await self._call(lambda _: feed.fed()):
+                        return
                     continue
                 quiets = 0
                 if message is None:
@@ -180,9 +195,10 @@ class NatsBucket:
         finally:
             await feed.close()
 
-    async def _open_feed(self, stream: _Stream) -> RecordFeed:
+    async def _open_feed(self, stream: _Stream, key: str | None = None) -> RecordFeed:
         client, jetstream = stream.session.client, stream.jetstream
-        return await RecordFeed.open(client, jetstream, self._stream_name, f"{self._prefix}>")
+        subject = self._prefix + (key or ">")
+        return await RecordFeed.open(client, jetstream, self._stream_name, subject)
 
     def _entry(self, message: Msg, life: int) -> Entry:
         value = None if _says_gone(message.headers or {}) else message.data
@@ -280,6 +296,7 @@ class NatsBucket:
     async def _make(self, jetstream: JetStreamContext) -> None:
         config = KeyValueConfig(
             bucket=self._name,
+            replicas=self._replicas,
             max_value_size=VALUE_BYTES_MAX,
             limit_marker_ttl=MARKER_TTL_S,
         )

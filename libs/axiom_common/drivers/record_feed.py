@@ -1,15 +1,20 @@
-"""All records of a JetStream bucket, and then what changes, in one subscription.
+"""Records of a JetStream bucket, and then what changes, in one subscription.
 
 The library's own watch asks how many records are left once its subscription runs. What is on its
 way by then is neither left nor received, so it may say too early that all present was told. Here
 the consumer is made before anybody listens: it says itself what there is to tell. At the end it is
-deleted: the server would keep it for a while, and a stream takes a limited number of them.
+deleted: the server would keep it for a while.
+
+A consumer's name and its filter are part of the subject that makes it, so a server's permissions can
+cut who reads what. Its name is a secret of its reader: who may ask about or delete consumers of a
+stream can do so with those only whose names it knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -35,6 +40,7 @@ class RecordFeed:
         self._subscription: Subscription | None = None
         self._received: asyncio.Queue[Msg] = asyncio.Queue(PENDING_MAX)
         self._read = 0
+        self._behind_at: int | None = None
         self._present_left = bool(consumer.num_pending)
         self._present_told = False
 
@@ -45,6 +51,7 @@ class RecordFeed:
         """Begin; any of CONNECTION_ERRORS when that fails."""
         inbox = client.new_inbox()
         config = ConsumerConfig(
+            name=secrets.token_hex(16),
             deliver_subject=inbox,
             deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
             filter_subject=subject,
@@ -72,6 +79,21 @@ class RecordFeed:
         if message.metadata.num_pending == 0:
             self._present_left = False
         return message
+
+    @property
+    def behind(self) -> bool:
+        """Whether the last `fed` found something on its way here."""
+        return self._behind_at is not None
+
+    async def fed(self) -> bool:
+        """Ask from time to time whether the server still feeds this: False when what was on its way
+        last time has not come, CONNECTION_ERRORS when the consumer is gone or out of reach."""
+        info = await self._jetstream.consumer_info(self._consumer.stream_name, self._consumer.name)
+        told = info.delivered.consumer_seq if info.delivered else 0
+        got = self._read + self._received.qsize()
+        was_behind_at = self._behind_at
+        self._behind_at = got if told > got or info.num_pending else None
+        return self._behind_at is None or self._behind_at != was_behind_at
 
     async def close(self) -> None:
         """End it, as far as the server can still be told."""

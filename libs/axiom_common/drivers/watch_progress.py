@@ -1,4 +1,4 @@
-"""What a watch was told so far, over all its tellings: which keys, and up to which revision."""
+"""What a watch was told so far, over all its tellings."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ class WatchProgress:
         self._seen: set[str] | None = None
         self._life = 0
         self._begun_at = 0
-        self._told = 0
-        self._owed = 0
 
     def begin(self, life: int, last_revision: int) -> None:
         """A telling begins; the bucket is in `life`, any number of its own, at `last_revision`."""
         self._seen = set()
         self._life = life
-        self._begun_at = self._told = self._owed = last_revision
+        self._begun_at = last_revision
 
     def take(self, entry: Entry) -> bool:
         """Note an entry; False when it tells nothing: a deletion of what was never told."""
-        self._told = max(self._told, entry.revision)
         was_known = entry.key in self._known
         if entry.value is None:
             self._known.discard(entry.key)
@@ -50,17 +47,3 @@ class WatchProgress:
         self._known_life = self._life
         self._seen = None
         return gone
-
-    @property
-    def owes(self) -> bool:
-        """Whether something that the bucket had at the last `complete` has not come yet."""
-        return self._told < self._owed
-
-    def complete(self, last_revision: int) -> bool:
-        """Ask this from time to time: False when what the bucket had last time never came.
-
-        False also while the present was not told to its end since last time.
-        """
-        complete = not self.owes and self._seen is None
-        self._owed = last_revision
-        return complete

@@ -54,8 +54,8 @@ class Bucket(Protocol):
         """Delete; with `revision` only if it still is that one, else ConflictError."""
         ...
 
-    def watch(self) -> AsyncIterator[Entry | None]:
-        """All present records, then None once, then each change as it comes. Survives reconnects:
+    def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
+        """All present records, or the one of `key`, then None once, then each change as it comes. Survives reconnects:
         after one the present records are told again, what vanished meanwhile as deleted, or as
         lost where the store was, then None."""
         ...

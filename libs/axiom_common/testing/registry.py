@@ -99,14 +99,14 @@ class FakeBucket:
             self._check_revision(key, revision)
         self._write(key, None)
 
-    async def watch(self) -> AsyncIterator[Entry | None]:
-        """Present records, None, then changes; again after each reconnect and wipe."""
+    async def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
+        """Present records, of `key` or all, None, then changes; again after each reconnect and wipe."""
         progress = WatchProgress()
         while True:
             await self._up.wait()
             queue: asyncio.Queue[Entry | None] = asyncio.Queue()
             self._watches.append(queue)
-            present = [self._entries[key] for key in sorted(self._entries)]
+            present = [self._entries[k] for k in sorted(self._entries) if key in (None, k)]
             progress.begin(self._life, self._revision)
             try:
                 for entry in present:
@@ -116,7 +116,7 @@ class FakeBucket:
                     yield gone
                 yield None
                 while (change := await queue.get()) is not None:
-                    if progress.take(change):
+                    if key in (None, change.key) and progress.take(change):
                         yield change
             finally:
                 self._watches.remove(queue)

@@ -35,8 +35,8 @@ class PlanWatch:
 
     async def follow(self, bucket: Bucket) -> None:
         """Take plans as they come, until cancelled."""
-        async for entry in bucket.watch():
-            if entry is not None and entry.key == self._key:
+        async for entry in bucket.watch(key=self._key):
+            if entry is not None:
                 self._see(entry)
 
     def _see(self, entry: Entry) -> None:
