@@ -14,7 +14,7 @@ import typer
 import uvloop
 
 from axiom_cli import adapter_commands
-from axiom_cli.bench.gateway import PEERS, GatewayBenchOptions, bench_gateway
+from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
 from axiom_cli.demo.command import DemoOptions, demo
 from axiom_cli.doctor import Wanted, doctor
 from axiom_cli.machine import version
@@ -160,10 +160,10 @@ def bench_gateway_command(
     rounds: Annotated[int, typer.Option(min=1, max=100, help="All peers in turn, so often.")] = 3,
     seconds: Annotated[
         float, typer.Option(min=0.5, max=60, help="Load of each step of a round.")
-    ] = 3.0,
+    ] = 2.0,
     peers: Annotated[
         str, typer.Option(help="Which to measure, by name; those not installed are left out.")
-    ] = ",".join(PEERS),
+    ] = ",".join(ROUTERS),
     peers_dir: Annotated[
         Path, typer.Option("--dir", file_okay=False, help="Where `make bench-peers` put them.")
     ] = Path(".peers"),

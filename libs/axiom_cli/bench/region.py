@@ -1,0 +1,196 @@
+"""A region for the gateway that is measured: NATS, Redis, telemetry, and agents that tell.
+
+All of it is as users run it but the agents: one task here tells for all nodes, as often and in the
+same messages as their agents would, with figures that change. Every adapter is resident on one
+engine, so that requests need no load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from axiom_cli.admin import admin_of
+from axiom_cli.bench.peers import MODEL, Router
+from axiom_cli.bench.processes import running
+from axiom_cli.stack.ports import reserved_ports
+from axiom_cli.stack.servers import HOST, NATS, VALKEY
+from axiom_cli.stack.topology import BEAT_MS
+from axiom_common.drivers.nats_bus import NatsBus
+from axiom_common.drivers.nats_connection import NatsConnection
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import UnavailableError
+from axiom_common.model.adapter import AdapterSpec, AdapterState, Residency, ResidencySource
+from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, NodeState
+from axiom_common.model.ids import NodeId, RegionId, engine_id
+from axiom_common.ports.bus import Bus
+from axiom_common.wire import subjects
+from axiom_common.wire.schemas import NodeReport, ReportKind, encode
+
+REGION = RegionId("bench")
+ADAPTER = "bench-{:07}"
+"""The number is as wide as the mark that the load generator replaces."""
+ENGINES_A_NODE = 8
+RANK = 16
+READY_TIMEOUT_S = 60.0
+POLL_S = 0.05
+
+
+def adapter_specs(count: int) -> list[AdapterSpec]:
+    """The adapters that are declared, by number."""
+    names = [ADAPTER.format(number) for number in range(count)]
+    return [
+        AdapterSpec(name=name, base_model=MODEL, revision=1, path=f"/adapters/{name}", rank=RANK)
+        for name in names
+    ]
+
+
+@contextlib.asynccontextmanager
+async def region(
+    folder: Path, engine_ports: range, adapters: Sequence[AdapterSpec], *, port: int, core: int
+) -> AsyncIterator[Router]:
+    """Start everything but the gateway; gives how the gateway is started."""
+    async with contextlib.AsyncExitStack() as stack:
+        names = ("nats", "valkey", "telemetry")
+        ports = stack.enter_context(reserved_ports([(name, 0) for name in names]))
+        for kind in (NATS, VALKEY):
+            data = folder / kind.name
+            data.mkdir()
+            command = kind.command(data, ports[kind.name])
+            log_path = folder / f"{kind.name}.log"
+            process = await stack.enter_async_context(
+                running(command, log_path=log_path, core=core)
+            )
+            while not await asyncio.to_thread(kind.serves, ports[kind.name]):
+                process.check()
+                await asyncio.sleep(POLL_S)
+        common = {
+            "region": REGION,
+            "nats_url": NATS.url(ports["nats"]),
+            "redis_url": VALKEY.url(ports["valkey"]),
+            "host": HOST,
+        }
+        telemetry = _service("telemetry", folder, common | {"port": ports["telemetry"]})
+        log_path = folder / "telemetry.log"
+        await stack.enter_async_context(running(telemetry, log_path=log_path, core=core))
+        nodes = _nodes(engine_ports, adapters)
+        await stack.enter_async_context(_told(nodes, common["nats_url"]))
+        yield Router(argv=_service("gateway", folder, common | {"port": port}), port=port)
+
+
+async def declare(port: int, adapters: Sequence[AdapterSpec], engines: int) -> None:
+    """Declare the models at a gateway that begins to serve, and wait until it sees all engines."""
+    async with asyncio.timeout(READY_TIMEOUT_S), admin_of(f"http://{HOST}:{port}") as admin:
+        while True:
+            try:
+                await admin.put_base_model(MODEL)
+                for spec in adapters:
+                    await admin.put_adapter(spec)
+                seen = await admin.engines()
+            except UnavailableError:
+                seen = None
+            if seen and sum(engine.status == "ready" for engine in seen.engines) == engines:
+                return
+            await asyncio.sleep(POLL_S)
+
+
+def _service(name: str, folder: Path, settings: dict[str, object]) -> tuple[str, ...]:
+    config = folder / f"{name}.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    return (sys.executable, "-m", f"axiom_{name}", "--config", str(config))
+
+
+def _nodes(engine_ports: range, adapters: Sequence[AdapterSpec]) -> list[NodeState]:
+    nodes = []
+    for first in range(0, len(engine_ports), ENGINES_A_NODE):
+        node = NodeId(f"node-{first // ENGINES_A_NODE + 1}")
+        numbers = range(first, min(first + ENGINES_A_NODE, len(engine_ports)))
+        engines = tuple(
+            _engine(node, engine_ports[number], adapters[number :: len(engine_ports)])
+            for number in numbers
+        )
+        nodes.append(NodeState(region=REGION, node=node, incarnation=1, seq=0, engines=engines))
+    return nodes
+
+
+def _engine(node: NodeId, port: int, adapters: Sequence[AdapterSpec]) -> EngineState:
+    held = tuple(spec.engine_name for spec in adapters)
+    return EngineState(
+        engine=engine_id(node, f"engine-{port}"),
+        url=f"http://{HOST}:{port}",
+        base_model=MODEL,
+        served_name=MODEL,
+        status=EngineStatus.READY,
+        limits=EngineLimits(hbm_slots=max(4, len(held)), host_slots=16, max_lora_rank=64),
+        sample=1,
+        kv_usage=0.2,
+        ttft_ms=50.0,
+        tpot_ms=8.0,
+        prefill_ms_per_token=0.05,
+        residents=tuple(
+            Residency(
+                adapter=name,
+                state=AdapterState.RESIDENT,
+                source=ResidencySource.EXTENSION,
+                in_flight=0,
+            )
+            for name in held
+        ),
+        registered=held,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _told(nodes: Sequence[NodeState], nats_url: str) -> AsyncIterator[None]:
+    """Tell of the nodes on every beat while the body runs."""
+    clock = SystemClock()
+    connection = NatsConnection(nats_url, name="bench", clock=clock)
+    bus = NatsBus(connection)
+    async with asyncio.TaskGroup() as group:
+        await connection.start(group)
+        telling = group.create_task(_tell(nodes, bus), name="tell of all nodes")
+        try:
+            yield
+        finally:
+            telling.cancel()
+            await bus.close()
+            await connection.close()
+
+
+async def _tell(nodes: Sequence[NodeState], bus: Bus) -> None:
+    """Every node once a beat, spread over it."""
+    seq = 0
+    while True:
+        seq += 1
+        for node in nodes:
+            # A bus that is away for a moment is told by the next beat.
+            with contextlib.suppress(UnavailableError):
+                await bus.publish(subjects.node_report(REGION, node.node), _report(node, seq))
+            await asyncio.sleep(BEAT_MS / 1e3 / len(nodes))
+
+
+def _report(node: NodeState, seq: int) -> bytes:
+    """The node whole, its figures a little different each time."""
+    engines = tuple(_busy(engine, seq) for engine in node.engines)
+    return encode(
+        NodeReport(
+            kind=ReportKind.FULL,
+            region=node.region,
+            node=node.node,
+            incarnation=node.incarnation,
+            seq=seq,
+            engines=engines,
+        )
+    )
+
+
+def _busy(engine: EngineState, seq: int) -> EngineState:
+    figures = engine.figures._replace(
+        sample=seq, running=seq % 4, kv_usage=0.2 + seq % 10 / 100, tpot_ms=8.0 + seq % 3 / 10
+    )
+    return engine.with_figures(figures)
