@@ -9,6 +9,9 @@ Each session is a fresh client. The library's own reconnect is off: it gives up 
 errors of the server, sends what was buffered while the server was away, and leaves watches of
 JetStream behind that nothing feeds. So there is one way back after every kind of loss: open a new
 session, subscribe again, tell who asked to be told.
+
+Replies reach a connection on subjects below its own inbox (`inbox_of`), so that a server's
+permissions can keep others from listening there.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import nats.errors
 from nats.aio.client import Client
 
-from axiom_common.errors import AxiomError, UnavailableError
+from axiom_common.drivers.nats_credentials import NatsCredentials
+from axiom_common.errors import AxiomError, SettingsError, UnavailableError
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
@@ -37,6 +42,14 @@ CLOSE_TIMEOUT_S = 1.0
 OUTBOUND_BYTES_MAX = 8 << 20
 
 CONNECTION_ERRORS = (nats.errors.Error, OSError, TimeoutError)
+_REFUSED = re.compile(r'permissions violation for (\w+) (?:to|with reply to) "(.+)"', re.IGNORECASE)
+_REFUSED_TOKENS = 4
+"""How much of a refused subject makes it another one for the log: the rest may be random."""
+
+
+def inbox_of(name: str) -> str:
+    """What the subjects begin with on which the connection `name` gets replies."""
+    return f"_INBOX.{name}"
 
 
 class Session:
@@ -77,18 +90,30 @@ class Session:
                 raise asyncio.CancelledError
 
 
+_NO_CREDENTIALS = NatsCredentials()
+
+
 class NatsConnection:
-    """Keeps a session open. `url` may list several servers, separated by commas.
+    """Keeps a session open. `url` may list several servers, separated by commas. `name` is made of
+    subject tokens, and is no other connection's where permissions are cut by it.
 
     `start` returns after the first attempt, whether or not it succeeded; retries go on in a task of
     the owner until `close`.
     """
 
-    def __init__(self, url: str, *, name: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        clock: Clock,
+        credentials: NatsCredentials = _NO_CREDENTIALS,
+    ) -> None:
         self.log = Log("axiom.nats", clock)
         self._servers = [server.strip() for server in url.split(",")]
         self._name = name
         self._clock = clock
+        self._credentials = credentials
         self._owner: Owner | None = None
         self._task: asyncio.Task[None] | None = None
         self._session: Session | None = None
@@ -112,7 +137,12 @@ class NatsConnection:
         return self._owner
 
     async def start(self, owner: Owner) -> bool:
-        """Try once to connect, then keep trying in the background; True when connected."""
+        """Try once to connect, then keep trying in the background; True when connected.
+
+        SettingsError when the files of the credentials are not there or can't be used.
+        """
+        self._credentials.read_seed()
+        self._credentials.tls()
         self._owner = owner
         self._session = await self._open()
         self._task = owner.create_task(self._keep_open(), name=f"nats connection {self._name}")
@@ -183,7 +213,7 @@ class NatsConnection:
                     prepared += 1
                     if prepared == len(self._on_session):
                         await session.client.flush()
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, SettingsError) as error:
             self.log.warning(
                 "nats not reachable", once_a_minute="connect", cause=str(error) or repr(error)
             )
@@ -208,10 +238,24 @@ class NatsConnection:
             ping_interval=PING_INTERVAL_S,
             max_outstanding_pings=PINGS_OUTSTANDING_MAX,
             flush_timeout=CONNECT_TIMEOUT_S,
+            inbox_prefix=inbox_of(self._name),
+            nkeys_seed_str=self._credentials.read_seed(),
+            tls=self._credentials.tls(),
         )
 
     async def _report(self, error: Exception) -> None:
-        # A permission violation arrives here and nowhere else.
+        if refused := _REFUSED.search(str(error)):
+            # Told here and nowhere else: whoever waits for an answer waits in vain.
+            action, subject = refused.groups()
+            kind = ".".join(subject.split(".")[:_REFUSED_TOKENS])
+            self.log.warning(
+                "nats refuses",
+                once_a_minute=f"refused {action} {kind}",
+                action=action.lower(),
+                subject=subject,
+                cause=str(error),
+            )
+            return
         self.log.warning(
             "nats error", once_a_minute=type(error).__name__, cause=str(error) or repr(error)
         )

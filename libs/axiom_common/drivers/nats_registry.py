@@ -25,7 +25,7 @@ from typing import TypeVar, cast
 import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import Header, KeyValueConfig, StreamInfo
+from nats.js.api import DiscardPolicy, Header, StorageType, StreamConfig, StreamInfo
 from nats.js.kv import KV_DEL, KV_MARKER_REASON, KV_OP, KV_PURGE
 
 from axiom_common.drivers.nats_connection import CONNECTION_ERRORS, NatsConnection, Session
@@ -37,6 +37,7 @@ from axiom_common.ports.registry import Entry
 CALL_TIMEOUT_MS = 1_000.0
 MARKER_TTL_S = 60.0
 """How long the server keeps the marker of an expired record."""
+DUPLICATE_WINDOW_S = 120.0
 VALUE_BYTES_MAX = 1 << 20
 QUIET_S = 0.25
 """A watch that was told nothing for so long looks whether its session still is open."""
@@ -294,18 +295,30 @@ class NatsBucket:
         return opened
 
     async def _make(self, jetstream: JetStreamContext) -> None:
-        config = KeyValueConfig(
-            bucket=self._name,
-            replicas=self._replicas,
-            max_value_size=VALUE_BYTES_MAX,
-            limit_marker_ttl=MARKER_TTL_S,
-        )
         try:
-            await jetstream.create_key_value(config)
+            await jetstream.add_stream(self._stream_config())
         except nats.js.errors.BadRequestError as error:
             # Somebody was faster, with more replicas for example: theirs is as good.
             if error.err_code != _OTHER_CONFIGURATION:
                 raise
+
+    def _stream_config(self) -> StreamConfig:
+        """A KV bucket with one record a key. Roll-up stays off: with it, who may write one key
+        could have the server drop all others."""
+        return StreamConfig(
+            name=self._stream_name,
+            subjects=[f"{self._prefix}>"],
+            max_msgs_per_subject=1,
+            max_msg_size=VALUE_BYTES_MAX,
+            discard=DiscardPolicy.NEW,
+            storage=StorageType.FILE,
+            num_replicas=self._replicas,
+            duplicate_window=DUPLICATE_WINDOW_S,
+            allow_rollup_hdrs=False,
+            deny_delete=True,
+            allow_msg_ttl=True,
+            subject_delete_marker_ttl=MARKER_TTL_S,
+        )
 
 
 def _life(info: StreamInfo) -> int:

@@ -5,9 +5,9 @@ way by then is neither left nor received, so it may say too early that all prese
 the consumer is made before anybody listens: it says itself what there is to tell. At the end it is
 deleted: the server would keep it for a while.
 
-A consumer's name and its filter are part of the subject that makes it, so a server's permissions can
-cut who reads what. Its name is a secret of its reader: who may ask about or delete consumers of a
-stream can do so with those only whose names it knows.
+A consumer's name and its filter are part of the subject that makes it, so a server's permissions
+can cut who reads what. Its name is a secret of its reader: who may ask about or delete consumers of
+a stream can do so with those only whose names it knows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from axiom_common.drivers.nats_connection import CONNECTION_ERRORS
 from axiom_common.errors import UnavailableError
 
 PENDING_MAX = 1 << 16
-"""Messages received and not read yet; above it some are dropped, which `read` notices."""
+PENDING_BYTES_MAX = 64 << 20
+"""Received and not read yet, in messages and bytes; above it some are dropped: `read` notices."""
 INACTIVE_S = 30.0
 """Without a listener for so long the server deletes a consumer that its client left behind."""
 
@@ -40,6 +41,7 @@ class RecordFeed:
         self._subscription: Subscription | None = None
         self._received: asyncio.Queue[Msg] = asyncio.Queue(PENDING_MAX)
         self._read = 0
+        self._received_bytes = 0
         self._behind_at: int | None = None
         self._present_left = bool(consumer.num_pending)
         self._present_told = False
@@ -74,6 +76,7 @@ class RecordFeed:
             return None
         message = await self._received.get()
         self._read += 1
+        self._received_bytes -= len(message.data)
         if message.metadata.sequence.consumer != self._read:
             raise UnavailableError(f"missed a message of stream {self._consumer.stream_name}")
         if message.metadata.num_pending == 0:
@@ -103,5 +106,7 @@ class RecordFeed:
             await self._jetstream.delete_consumer(self._consumer.stream_name, self._consumer.name)
 
     async def _receive(self, message: Msg) -> None:
-        with contextlib.suppress(asyncio.QueueFull):
-            self._received.put_nowait(message)
+        if self._received.full() or self._received_bytes > PENDING_BYTES_MAX:
+            return
+        self._received_bytes += len(message.data)
+        self._received.put_nowait(message)

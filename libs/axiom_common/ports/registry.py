@@ -55,9 +55,11 @@ class Bucket(Protocol):
         ...
 
     def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
-        """All present records, or the one of `key`, then None once, then each change as it comes. Survives reconnects:
-        after one the present records are told again, what vanished meanwhile as deleted, or as
-        lost where the store was, then None."""
+        """All present records, or the one of `key`, then None once, then each change as it comes.
+
+        Survives reconnects: after one the present records are told again, what vanished meanwhile
+        as deleted, or as lost where the store was, then None.
+        """
         ...
 
 

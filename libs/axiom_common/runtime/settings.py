@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, Self, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from axiom_common.errors import SettingsError
@@ -32,7 +32,11 @@ PositiveMs = Annotated[float, Field(gt=0, le=3_600_000)]
 
 
 class ServiceSettings(BaseSettings):
-    """What every service has. Ports 0 pick a free one."""
+    """What every service has. Ports 0 pick a free one.
+
+    The seed file says who the process is to NATS; CA, certificate and key are for a NATS with TLS.
+    `nats_replicas` is for the buckets that the process makes: 3 on a cluster of 3 servers.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="AXIOM_", env_nested_delimiter="__", frozen=True, extra="forbid"
@@ -40,9 +44,20 @@ class ServiceSettings(BaseSettings):
 
     region: Token = "local"
     nats_url: NatsUrl = "nats://127.0.0.1:4222"
+    nats_nkey_seed_file: Path | None = None
+    nats_ca_file: Path | None = None
+    nats_cert_file: Path | None = None
+    nats_key_file: Path | None = None
+    nats_replicas: Annotated[int, Field(ge=1, le=5)] = 1
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
     host: str = "127.0.0.1"
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+
+    @model_validator(mode="after")
+    def _a_certificate_has_its_key(self) -> Self:
+        if (self.nats_cert_file is None) != (self.nats_key_file is None):
+            raise ValueError("nats_cert_file and nats_key_file go together")
+        return self
 
 
 S = TypeVar("S", bound=ServiceSettings)

@@ -100,7 +100,7 @@ class FakeBucket:
         self._write(key, None)
 
     async def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
-        """Present records, of `key` or all, None, then changes; again after each reconnect and wipe."""
+        """Present records, None, then changes; again after each reconnect and wipe."""
         progress = WatchProgress()
         while True:
             await self._up.wait()

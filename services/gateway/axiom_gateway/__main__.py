@@ -9,6 +9,7 @@ from pathlib import Path
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
+from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.drivers.system_clock import SystemClock
@@ -34,13 +35,16 @@ async def serve(
     """Run the gateway until `stop`, then drain it."""
     clock = SystemClock()
     connection = NatsConnection(
-        settings.nats_url, name=f"{SERVICE}-{settings.gateway}", clock=clock
+        settings.nats_url,
+        name=f"{SERVICE}.{settings.gateway}",
+        clock=clock,
+        credentials=NatsCredentials.of(settings),
     )
     bus = NatsBus(connection)
     app = GatewayApp(
         settings,
         bus=bus,
-        registry=NatsRegistry(connection),
+        registry=NatsRegistry(connection, replicas=settings.nats_replicas),
         cache=cache,
         clock=clock,
         nonce=secrets.token_hex(6),

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
+from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.nvml_gpus import NvmlGpus
 from axiom_common.drivers.system_clock import SystemClock
@@ -35,7 +36,12 @@ async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio
     """Run the agent until `stop`, or until another one takes its node's name: exit code 1 then."""
     clock = SystemClock()
     log = Log(f"axiom.{SERVICE}", clock)
-    connection = NatsConnection(settings.nats_url, name=f"{SERVICE}-{settings.node}", clock=clock)
+    connection = NatsConnection(
+        settings.nats_url,
+        name=f"{SERVICE}.{settings.node}",
+        clock=clock,
+        credentials=NatsCredentials.of(settings),
+    )
     bus = NatsBus(connection)
     node = NodeId(settings.node)
     engines = {e.declared(node).engine: VllmEngine(e.url) for e in settings.engines}
@@ -48,7 +54,7 @@ async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio
     app = AgentApp(
         settings,
         bus=bus,
-        registry=NatsRegistry(connection),
+        registry=NatsRegistry(connection, replicas=settings.nats_replicas),
         engines=engines,
         gpus=NvmlGpus(),
         clock=clock,

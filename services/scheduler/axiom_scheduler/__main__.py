@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
+from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.drivers.system_clock import SystemClock
@@ -28,7 +29,10 @@ async def serve(settings: SchedulerSettings, group: asyncio.TaskGroup, stop: asy
     clock = SystemClock()
     log = Log(f"axiom.{SERVICE}", clock)
     connection = NatsConnection(
-        settings.nats_url, name=f"{SERVICE}-{settings.scheduler}", clock=clock
+        settings.nats_url,
+        name=f"{SERVICE}.{settings.scheduler}",
+        clock=clock,
+        credentials=NatsCredentials.of(settings),
     )
     bus = NatsBus(connection)
     cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
@@ -37,7 +41,7 @@ async def serve(settings: SchedulerSettings, group: asyncio.TaskGroup, stop: asy
         # A lease must never be taken for one's own by another process of the same name.
         holder=f"{settings.scheduler}-{uuid.uuid4().hex[:8]}",
         bus=bus,
-        registry=NatsRegistry(connection),
+        registry=NatsRegistry(connection, replicas=settings.nats_replicas),
         cache=cache,
         clock=clock,
     )

@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
+from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.ids import RegionId
@@ -25,7 +26,12 @@ async def serve(settings: TelemetrySettings, group: asyncio.TaskGroup, stop: asy
     """Run the service until `stop`."""
     clock = SystemClock()
     log = Log(f"axiom.{SERVICE}", clock)
-    connection = NatsConnection(settings.nats_url, name=settings.telemetry, clock=clock)
+    connection = NatsConnection(
+        settings.nats_url,
+        name=f"{SERVICE}.{settings.telemetry}",
+        clock=clock,
+        credentials=NatsCredentials.of(settings),
+    )
     bus = NatsBus(connection)
     cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
     app = TelemetryApp(settings, bus=bus, cache=cache, clock=clock)
