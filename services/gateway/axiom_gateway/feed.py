@@ -7,6 +7,8 @@ dead; a node whose agent is dead and whose engines answer no probe either is for
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from axiom_common.errors import UnavailableError, WireError
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import GatewayId, NodeId, RegionId
@@ -69,6 +71,8 @@ class RegionFeed:
         self._cache_away = False
         self._first_heard_ms: float | None = None
         self._cache_had_nodes = False
+        self.on_change: Callable[[NodeId, bool], None] = _nobody_watches
+        """Told of each node that changed or went, and whether in nothing but its figures."""
 
     async def start(self) -> None:
         """Listen to the bus."""
@@ -106,6 +110,7 @@ class RegionFeed:
             self._dead_ms[node] = now_ms
             self._state.agent_died(node)
             self._log.warning("agent silent", node=node)
+            self.on_change(node, False)
         for node in [n for n, since_ms in self._dead_ms.items() if now_ms - since_ms >= FORGET_MS]:
             if not self._any_engine_answers(node):
                 self._forget(node, now_ms)
@@ -113,15 +118,12 @@ class RegionFeed:
 
     def seen_nodes(self) -> tuple[SeenNode, ...]:
         """All nodes with their liveness."""
-        now_ms = self._clock.now_ms()
-        return tuple(
-            SeenNode(
-                state=self._state.shown(node),
-                liveness=self._liveness_of(node.node),
-                heard_age_ms=_age(self._heard_ms.get(node.node), now_ms),
-            )
-            for node in self._view.nodes()
-        )
+        return tuple(self._seen(node) for node in self._view.nodes())
+
+    def seen_node(self, node: NodeId) -> SeenNode | None:
+        """One node with its liveness."""
+        state = self._view.node(node)
+        return None if state is None else self._seen(state)
 
     def view_age_ms(self) -> float | None:
         """Since the last report of any node; None before the first."""
@@ -189,6 +191,7 @@ class RegionFeed:
         node = self._view.node(report.node)
         if change.outcome is Outcome.APPLIED and node is not None:
             self._state.node_changed(node, heard=heard)
+            self.on_change(report.node, False)
         return change.outcome
 
     async def _ask_for_full(self, now_ms: float) -> None:
@@ -208,12 +211,20 @@ class RegionFeed:
         for known in (self._dead_ms, self._heard_ms, self._lacking_ms):
             known.pop(node, None)
         self._log.info("node forgotten", node=node)
+        self.on_change(node, False)
 
     def _any_engine_answers(self, node: NodeId) -> bool:
         state = self._view.node(node)
         engines = self._state.engines
         return state is not None and any(
             engines[e.engine].probe_ok for e in state.engines if e.engine in engines
+        )
+
+    def _seen(self, node: NodeState) -> SeenNode:
+        return SeenNode(
+            state=self._state.shown(node),
+            liveness=self._liveness_of(node.node),
+            heard_age_ms=_age(self._heard_ms.get(node.node), self._clock.now_ms()),
         )
 
     def _liveness_of(self, node: NodeId) -> str:
@@ -228,6 +239,10 @@ class RegionFeed:
         self._log.warning(
             "message does not parse", once_a_minute="bad message", subject=where, cause=str(error)
         )
+
+
+def _nobody_watches(node: NodeId, figures_only: bool) -> None:
+    """The start."""
 
 
 def _age(at_ms: float | None, now_ms: float) -> float | None:
