@@ -60,6 +60,7 @@ class AgentApp:
         self._node = NodeId(settings.node)
         self._bus = bus
         self._registry = registry
+        self._gpus = gpus
         self._clock = clock
         self._log = Log("axiom.node-agent", clock)
         self._on_superseded = on_superseded
@@ -102,6 +103,7 @@ class AgentApp:
             "hold incarnation": self._hold_incarnation(),
             "report": self._report(),
             "follow plans": self._follow_plans(),
+            "read GPUs": self._gpus.run(),
         }
         for engine in self.books:
             jobs[f"poll {engine}"] = self._pollers[engine].run()
