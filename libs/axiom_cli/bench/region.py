@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -190,7 +191,6 @@ def _report(node: NodeState, seq: int) -> bytes:
 
 
 def _busy(engine: EngineState, seq: int) -> EngineState:
-    figures = engine.figures._replace(
-        sample=seq, running=seq % 4, kv_usage=0.2 + seq % 10 / 100, tpot_ms=8.0 + seq % 3 / 10
+    return replace(
+        engine, sample=seq, running=seq % 4, kv_usage=0.2 + seq % 10 / 100, tpot_ms=8 + seq % 3 / 10
     )
-    return engine.with_figures(figures)
