@@ -23,10 +23,12 @@ from tests.vllm_stand_ins import Request, WorkerManager, play
 
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.drivers.vllm_engine import VllmEngine
-from axiom_common.drivers.vllm_extension import AdapterEvent, EngineWord, ExtensionListener, Heard
+from axiom_common.drivers.vllm_extension import ExtensionListener
+from axiom_common.drivers.vllm_extension_fold import AdapterEvent, Heard
 from axiom_common.drivers.vllm_extension_messages import AdapterEventKind
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.ports.engine import EngineResidency
+from axiom_common.ports.engine_extension import EngineWord
 
 pytestmark = pytest.mark.engine
 

@@ -12,7 +12,8 @@ from tests.eventually import eventually
 from tests.vllm_stand_ins import Request, WorkerManager
 
 from axiom_common.drivers.system_clock import SystemClock
-from axiom_common.drivers.vllm_extension import ExtensionListener, Heard
+from axiom_common.drivers.vllm_extension import ExtensionListener
+from axiom_common.drivers.vllm_extension_fold import Heard
 from axiom_vllm.channel import Channel, UnixDatagrams
 from axiom_vllm.messages import Message
 from axiom_vllm.watch import AdapterWatch

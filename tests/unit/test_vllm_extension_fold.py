@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from axiom_common.drivers import vllm_extension
-from axiom_common.drivers.vllm_extension import SERVER_SILENCE_MS_MAX, ExtensionFold
+from axiom_common.drivers import vllm_extension_fold
+from axiom_common.drivers.vllm_extension_fold import SERVER_SILENCE_MS_MAX, ExtensionFold
 from axiom_common.drivers.vllm_extension_messages import AdapterEventKind
 from axiom_common.errors import WireError
 from axiom_common.model.ids import BASE, EngineAdapter
@@ -194,7 +194,7 @@ def test_what_is_no_message_is_refused(datagram: bytes) -> None:
 
 
 def test_senders_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_extension, "SENDERS_MAX", 2)
+    monkeypatch.setattr(vllm_extension_fold, "SENDERS_MAX", 2)
     fold = ExtensionFold()
     for number in range(2):
         fold.hear(requests(1, instance=f"s{number}", whole=True), 0.0)

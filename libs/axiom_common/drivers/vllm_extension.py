@@ -1,10 +1,6 @@
-"""Hears Axiom's extension of vLLM: what an engine holds and runs, pushed over a Unix socket.
+"""Axiom's extension of vLLM as the agent has it: the socket where it tells, the route that answers.
 
-libs/axiom_vllm/README.md describes the messages. A worker of each data-parallel rank tells what is
-held, each API server process what is in flight and which names there are. All of them number their
-messages; a missing number is a gap, and until the sender tells the whole again (by itself, or asked
-through GET /axiom/v1/state) `needs_whole` says so. What is heard of the orders is whole each time,
-so a gap costs events and names at most.
+libs/axiom_vllm/README.md describes both.
 """
 
 from __future__ import annotations
@@ -12,224 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
-from axiom_common.drivers.vllm_extension_messages import (
-    DATAGRAM_BYTES_MAX,
-    AdapterEventKind,
-    Event,
-    Message,
-    Names,
-    Registered,
-    Requests,
-    Residency,
-    Unsupported,
-    read_datagram,
-    read_state,
-)
-from axiom_common.errors import WireError
-from axiom_common.model.ids import EngineAdapter
-from axiom_common.ports.clock import Clock
-from axiom_common.ports.engine import EngineResidency
+import aiohttp
 
+from axiom_common.drivers.vllm_extension_fold import ExtensionFold, Heard
+from axiom_common.drivers.vllm_extension_messages import DATAGRAM_BYTES_MAX, STATE_BYTES_MAX
+from axiom_common.errors import EngineCallError, UnavailableError, WireError
+from axiom_common.ports.clock import Clock
+from axiom_common.ports.engine_extension import EngineWord
+
+STATE_PATH = "/axiom/v1/state"
 READS_MAX = 64
 """Datagrams read in one go; the rest waits for the loop's next turn."""
-SERVER_SILENCE_MS_MAX = 5_000.0
-"""An API server tells something each second; one so long silent is gone, and its requests too."""
-SENDERS_MAX = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterEvent:
-    """One copy came or left at `at_ms` (unix time); the engine's loop spent `took_ms` on it."""
-
-    kind: AdapterEventKind
-    adapter: EngineAdapter
-    rank: int
-    at_ms: float
-    took_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What one message brought. `gap`: messages before it were lost."""
-
-    events: tuple[AdapterEvent, ...] = ()
-    changed: bool = False
-    gap: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankWord:
-    """What one data-parallel rank holds. A copy whose name was unloaded is `(number)`."""
-
-    rank: int
-    residency: EngineResidency
-    pinned: frozenset[EngineAdapter]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineWord:
-    """What an engine says of itself. `registered`: its adapter names with their paths."""
-
-    ranks: tuple[RankWord, ...]
-    in_flight: Mapping[EngineAdapter, int]
-    registered: Mapping[EngineAdapter, str]
-
-
-@dataclass(slots=True)
-class _Worker:
-    instance: str
-    told: Residency
-    names: dict[int, EngineAdapter] = field(default_factory=dict)
-    lacks_names: bool = False
-
-
-@dataclass(slots=True)
-class _Server:
-    seq: int
-    heard_ms: float
-    in_flight: dict[EngineAdapter, int] = field(default_factory=dict)
-    registered: dict[EngineAdapter, Registered] = field(default_factory=dict)
-    lacks_requests: bool = True
-    lacks_names: bool = True
-
-
-class ExtensionFold:
-    """All that was heard of one engine. `now_ms` is of a monotonic clock."""
-
-    def __init__(self) -> None:
-        self._workers: dict[int, _Worker] = {}
-        self._servers: dict[str, _Server] = {}
-        self.unsupported: str | None = None
-        """Why the extension is off, in its own words; None while it is on, or was never heard."""
-
-    def hear(self, datagram: bytes, now_ms: float) -> Heard:
-        """One datagram; WireError when it is none of ours."""
-        return self._hear(read_datagram(datagram), now_ms)
-
-    def hear_state(self, body: bytes, now_ms: float) -> Heard:
-        """The answer to GET /axiom/v1/state; WireError when it is none."""
-        state = read_state(body)
-        if not state.supported:
-            return self._off(state.reason, state.detail)
-        parts = [part for part in (state.residency, state.requests, state.names) if part]
-        heard = [self._hear(part, now_ms) for part in parts]
-        return Heard(
-            events=tuple(event for one in heard for event in one.events),
-            changed=any(one.changed for one in heard),
-            gap=any(one.gap for one in heard),
-        )
-
-    def needs_whole(self, now_ms: float) -> bool:
-        """Whether somebody should ask for the whole: a sender was heard, and not all of it."""
-        if self.unsupported is not None:
-            return False
-        servers = self._live(now_ms)
-        return (
-            bool(self._workers) != bool(servers)
-            or any(worker.lacks_names for worker in self._workers.values())
-            or any(server.lacks_requests or server.lacks_names for server in servers)
-        )
-
-    def word(self, now_ms: float) -> EngineWord | None:
-        """The engine's word; None while no worker was heard."""
-        if not self._workers:
-            return None
-        in_flight: dict[EngineAdapter, int] = {}
-        registered: dict[EngineAdapter, Registered] = {}
-        for server in self._live(now_ms):
-            registered |= server.registered
-            for name, count in server.in_flight.items():
-                in_flight[name] = in_flight.get(name, 0) + count
-        heard_names = any(not server.lacks_names for server in self._live(now_ms))
-        by_number = {entry.id: name for name, entry in registered.items()}
-        return EngineWord(
-            ranks=tuple(
-                _rank_word(worker.told, by_number if heard_names else worker.names)
-                for _, worker in sorted(self._workers.items())
-            ),
-            in_flight=in_flight,
-            registered={name: entry.path for name, entry in registered.items()},
-        )
-
-    def forget(self) -> None:
-        """The engine's process is gone."""
-        self._workers.clear()
-        self._servers.clear()
-        self.unsupported = None
-
-    def _hear(self, message: Message, now_ms: float) -> Heard:
-        match message:
-            case Residency():
-                return self._hear_worker(message)
-            case Unsupported():
-                return self._off(message.reason, message.detail)
-            case Requests() | Names():
-                return self._hear_server(message, now_ms)
-
-    def _off(self, reason: str, detail: str) -> Heard:
-        self.forget()
-        self.unsupported = f"{reason}: {detail}" if detail else reason
-        return Heard(changed=True)
-
-    def _hear_worker(self, message: Residency) -> Heard:
-        worker = self._workers.get(message.rank)
-        if worker is None or worker.instance != message.instance:
-            if worker is None and len(self._workers) >= SENDERS_MAX:
-                raise WireError(f"more than {SENDERS_MAX} workers")
-            worker = _Worker(message.instance, message, lacks_names=True)
-            self._workers[message.rank] = worker
-            gap = not message.whole
-        elif message.seq <= worker.told.seq:
-            return Heard()
-        else:
-            gap = message.seq > worker.told.seq + 1
-        self.unsupported = None
-        names = {number: EngineAdapter(name) for number, name in message.names.items()}
-        worker.names = names if message.whole else worker.names | names
-        worker.lacks_names = not message.whole and (gap or worker.lacks_names)
-        worker.told = message
-        events = tuple(_event(event, worker) for event in message.events)
-        held = set(message.host)
-        worker.names = {n: name for n, name in worker.names.items() if n in held}
-        return Heard(events=events, changed=True, gap=gap)
-
-    def _hear_server(self, message: Requests | Names, now_ms: float) -> Heard:
-        self._servers = {
-            name: server
-            for name, server in self._servers.items()
-            if now_ms - server.heard_ms <= SERVER_SILENCE_MS_MAX
-        }
-        whole = isinstance(message, Names) or message.whole
-        server = self._servers.get(message.instance)
-        if server is None:
-            if len(self._servers) >= SENDERS_MAX:
-                raise WireError(f"more than {SENDERS_MAX} servers")
-            server = self._servers[message.instance] = _Server(message.seq, now_ms)
-            gap = not whole
-        elif message.seq < server.seq or (message.seq == server.seq and not whole):
-            return Heard()
-        else:
-            gap = message.seq > server.seq + 1
-        server.lacks_requests |= gap
-        server.lacks_names |= gap
-        server.seq, server.heard_ms = message.seq, now_ms
-        if isinstance(message, Names):
-            server.registered = {EngineAdapter(n): e for n, e in message.registered.items()}
-            server.lacks_names = False
-        else:
-            _count(server, message)
-        return Heard(changed=True, gap=gap)
-
-    def _live(self, now_ms: float) -> list[_Server]:
-        return [
-            server
-            for server in self._servers.values()
-            if now_ms - server.heard_ms <= SERVER_SILENCE_MS_MAX
-        ]
+ASK_TIMEOUT_MS = 12_000.0
+"""The engine answers between two steps, and itself gives up on its workers after 10 s."""
+_MESSAGE_CHARS_MAX = 300
 
 
 class ExtensionListener:
@@ -288,40 +83,77 @@ class ExtensionListener:
                 self._on_heard(heard)
 
 
-def _count(server: _Server, message: Requests) -> None:
-    if message.whole:
-        server.in_flight.clear()
-        server.lacks_requests = False
-    for name, entry in message.adapters.items():
-        if entry.in_flight:
-            server.in_flight[EngineAdapter(name)] = entry.in_flight
-        else:
-            server.in_flight.pop(EngineAdapter(name), None)
+class VllmExtension:
+    """The extension of the engine at `url`, told to look for the agent at `path`."""
 
+    def __init__(self, url: str, path: Path, clock: Clock, *, token: str = "") -> None:
+        self._url = url.rstrip("/") + STATE_PATH
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._path = path
+        self._clock = clock
+        self._on_word: Callable[[], None] = lambda: None
+        self._listener = ExtensionListener(path, clock, lambda _: self._on_word())
+        self._session: aiohttp.ClientSession | None = None
 
-def _event(event: Event, worker: _Worker) -> AdapterEvent:
-    return AdapterEvent(
-        kind=event.op,
-        adapter=worker.names.get(event.id, EngineAdapter(f"({event.id})")),
-        rank=worker.told.rank,
-        at_ms=worker.told.at_ms,
-        took_ms=event.ms,
-    )
+    @property
+    def unsupported(self) -> str | None:
+        """Why it is off; None while it is on, or was never heard."""
+        return self._listener.fold.unsupported
 
+    def open(self, on_word: Callable[[], None]) -> None:
+        """Begin to listen; OSError when that is not possible."""
+        self._on_word = on_word
+        self._listener.open()
 
-def _rank_word(told: Residency, names: Mapping[int, EngineAdapter]) -> RankWord:
-    """A number that no name stands for any more is shown as such."""
+    def word(self, now_ms: float) -> EngineWord | None:
+        """The engine's word while it speaks."""
+        fold = self._listener.fold
+        return fold.word(now_ms) if fold.speaks(now_ms) else None
 
-    def named(numbers: list[int]) -> tuple[EngineAdapter, ...]:
-        return tuple(names.get(number, EngineAdapter(f"({number})")) for number in numbers)
+    def needs_whole(self, now_ms: float) -> bool:
+        """Whether something was lost or not heard yet."""
+        fold = self._listener.fold
+        return fold.needs_whole(now_ms) or (fold.unsupported is None and not fold.speaks(now_ms))
 
-    return RankWord(
-        rank=told.rank,
-        residency=EngineResidency(
-            hbm=named(told.hbm),
-            host=named(told.host),
-            hbm_slots=told.hbm_slots,
-            host_slots=told.host_slots,
-        ),
-        pinned=frozenset(named(told.pinned)),
-    )
+    def forget(self) -> None:
+        """The engine's process is gone."""
+        self._listener.fold.forget()
+
+    async def ask(self) -> None:
+        """Have the engine tell the whole."""
+        status, body = await self._get()
+        if status != 200:
+            text = body[:_MESSAGE_CHARS_MAX].decode("utf-8", "replace")
+            raise EngineCallError(f"{STATE_PATH} answers {status}: {text}", status=status)
+        try:
+            heard = self._listener.fold.hear_state(body, self._clock.now_ms())
+        except WireError as error:
+            raise EngineCallError(str(error), status=status) from error
+        if heard.changed:
+            self._on_word()
+
+    async def close(self) -> None:
+        """Listen no more, and let go of connections."""
+        self._listener.close()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _get(self) -> tuple[int, bytes]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=ASK_TIMEOUT_MS / 1e3)
+            )
+        try:
+            async with self._session.get(
+                self._url, headers=self._headers, allow_redirects=False
+            ) as response:
+                body = b""
+                async for part in response.content.iter_any():
+                    body += part
+                    if len(body) > STATE_BYTES_MAX:
+                        raise aiohttp.ClientPayloadError(f"more than {STATE_BYTES_MAX} bytes")
+                return response.status, body
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            problem = str(error) or type(error).__name__
+            raise UnavailableError(f"GET {self._url}: {problem}") from error

@@ -13,7 +13,7 @@ import msgspec
 from axiom_common.errors import WireError
 
 DATAGRAM_BYTES_MAX = 1 << 18
-_STATE_BYTES_MAX = 16 << 20
+STATE_BYTES_MAX = 16 << 20
 _ENTRIES_MAX = 1 << 16
 
 _T = TypeVar("_T")
@@ -117,7 +117,7 @@ def read_datagram(datagram: bytes) -> Message:
 
 def read_state(body: bytes) -> State:
     """One answer; WireError when it is none."""
-    return _decoded(_STATE, body, _STATE_BYTES_MAX)
+    return _decoded(_STATE, body, STATE_BYTES_MAX)
 
 
 def _decoded(decoder: msgspec.json.Decoder[_T], body: bytes, bytes_max: int) -> _T:
