@@ -120,6 +120,10 @@ class RegionFeed:
         """All nodes with their liveness."""
         return tuple(self._seen(node) for node in self._view.nodes())
 
+    def node_names(self) -> tuple[NodeId, ...]:
+        """All nodes known, in no particular order."""
+        return tuple(node.node for node in self._view.nodes())
+
     def seen_node(self, node: NodeId) -> SeenNode | None:
         """One node with its liveness."""
         state = self._view.node(node)
