@@ -17,15 +17,12 @@ from axiom_common.policy.filters.draining import draining
 from axiom_common.policy.filters.readiness import not_ready
 from axiom_common.policy.filters.staleness import stale, unheard
 from axiom_common.policy.filters.thermal_critical import thermal_critical
-from axiom_common.policy.scorers.thermal_safety import ThermalMemory
 from axiom_common.state.liveness import SUSPECT_MS
-
-COOL = ThermalMemory()
 
 
 def facts(
     status: EngineStatus = EngineStatus.READY,
-    thermal: ThermalMemory = COOL,
+    thermal_slowdown: float = 1.0,
     sample_age_ms: float = 0.0,
     **evidence: object,
 ) -> Facts:
@@ -39,7 +36,7 @@ def facts(
             sample_age_ms=sample_age_ms,
         ),
         evidence=Evidence(**evidence),  # type: ignore[arg-type]
-        thermal=thermal,
+        thermal_slowdown=thermal_slowdown,
         limits=RuleLimits(),
     )
 
@@ -85,7 +82,7 @@ def test_breaker_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counted", "temperature_c", "refused"),
+    ("slowdown", "temperature_c", "refused"),
     [
         (2.0, 90.0, True),
         (2.0, 89.9, False),
@@ -93,9 +90,9 @@ def test_breaker_open() -> None:
         (1.0, 99.0, False),
     ],
 )
-def test_thermal_critical(counted: float, temperature_c: float | None, refused: bool) -> None:
+def test_thermal_critical(slowdown: float, temperature_c: float | None, refused: bool) -> None:
     gpu = (GpuState(index=0), GpuState(index=1, temperature_c=temperature_c))
-    found = thermal_critical(facts(thermal=ThermalMemory(counted=counted), gpu=gpu))
+    found = thermal_critical(facts(thermal_slowdown=slowdown, gpu=gpu))
     assert found is refused
 
 

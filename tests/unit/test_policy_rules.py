@@ -18,9 +18,9 @@ from axiom_common.model.reason import Reason
 from axiom_common.policy.batching import LOAD_FACTOR, load_slowdown
 from axiom_common.policy.cohort import Cohort
 from axiom_common.policy.engine_row import EngineRow
-from axiom_common.policy.evidence import Evidence, Memory, RuleLimits, remember
+from axiom_common.policy.evidence import Evidence, Memory, RuleLimits, remember, remember_gpus
 from axiom_common.policy.rules import OUTPUT_TOKENS, PREFILL_MS_PER_TOKEN, TPOT_MS, engine_row
-from axiom_common.policy.scorers.thermal_safety import ENTER_MS
+from axiom_common.policy.scorers.thermal_safety import LEAVE_MS, SUSTAINED_MS, UNTOLD_MS
 
 LIMITS = EngineLimits(max_num_seqs=10, hbm_slots=2, host_slots=4, max_lora_rank=32)
 
@@ -109,21 +109,41 @@ def test_the_engines_own_refusal(
 
 
 def test_a_throttle_counts_once_it_has_stood_and_is_critical_when_hot() -> None:
-    hot = (GpuState(index=0, throttle=64, temperature_c=95.0),)
-    memory = remember(Memory(), state(), hot, 0.0)
-    early = made(state(), now_ms=ENTER_MS - 1.0, gpu=hot, memory=memory)
+    def hot(stood_ms: float, temperature_c: float = 95.0) -> tuple[GpuState, ...]:
+        told = ((64, stood_ms),)
+        return (GpuState(index=0, throttle=64, throttled_ms=told, temperature_c=temperature_c),)
+
+    early = made(state(), gpu=hot(SUSTAINED_MS - 1.0))
     assert (early.thermal_safety, early.refusal) == (1.0, None)
-    late = made(state(), now_ms=ENTER_MS, gpu=hot, memory=memory)
+    late = made(state(), gpu=hot(SUSTAINED_MS))
     assert (late.thermal_safety, late.thermal_slowdown) == (0.5, 2.0)
     assert late.refusal is Reason.THERMAL_CRITICAL
-    cooler = (GpuState(index=0, throttle=64, temperature_c=80.0),)
-    assert made(state(), now_ms=ENTER_MS, gpu=cooler, memory=memory).refusal is None
+    assert made(state(), gpu=hot(SUSTAINED_MS, 80.0)).refusal is None
+
+
+def test_a_throttle_of_untold_duration_counts_without_a_new_reading_while_its_node_is_heard() -> (
+    None
+):
+    hot = (GpuState(index=0, throttle=64),)
+    times = {"gpu": hot, "now_ms": 9_000.0, "gpu_age_ms": UNTOLD_MS}
+    assert made(state(), **times, gpu_stood_ms=UNTOLD_MS).thermal_safety == 0.5
+    assert made(state(), **times, gpu_stood_ms=UNTOLD_MS - 1.0).thermal_safety == 1.0
+
+
+def test_a_throttle_leaves_as_time_passes_without_a_new_reading() -> None:
+    hot = (GpuState(index=0, throttle=8, throttled_ms=((8, 500.0),)),)
+    memory = remember_gpus(Memory(), hot, told_ms=0.0, heard_ms=400.0)
+    clear = {"gpu": (GpuState(index=0, throttle=0),), "memory": memory}
+    kept = made(state(), now_ms=399.0 + LEAVE_MS, gpu_age_ms=LEAVE_MS - 100.0, **clear)
+    assert kept.thermal_safety == 0.5
+    left = made(state(), now_ms=400.0 + LEAVE_MS, gpu_age_ms=LEAVE_MS - 99.0, **clear)
+    assert left.thermal_safety == 1.0
 
 
 def test_a_micro_stall_shows_in_own_streams_first() -> None:
     memory = Memory()
-    for beat in range(8):
-        memory = remember(memory, state(tpot_ms=10.0, ttft_ms=50.0), (), beat * 250.0)
+    for _ in range(8):
+        memory = remember(memory, state(tpot_ms=10.0, ttft_ms=50.0))
     calm = made(state(tpot_ms=10.0), memory=memory)
     stalled = made(state(tpot_ms=10.0), memory=memory, own_tpot_ms=60.0)
     assert calm.latency_health == 1.0
@@ -137,8 +157,8 @@ def test_a_micro_stall_shows_in_own_streams_first() -> None:
 def test_silence_is_no_symptom() -> None:
     """An avoided engine has no samples: what it once was is no evidence against it now."""
     memory = Memory()
-    for beat in range(8):
-        memory = remember(memory, state(tpot_ms=40.0), (), beat * 250.0)
+    for _ in range(8):
+        memory = remember(memory, state(tpot_ms=40.0))
     peers = Cohort(engines=4, unloaded_tpot_ms=10.0)
     sick = made(state(tpot_ms=40.0), peers, memory=memory)
     assert sick.latency_slowdown == pytest.approx(4.0 / 1.5)
@@ -150,8 +170,8 @@ def test_silence_is_no_symptom() -> None:
 def test_a_slowdown_costs_what_it_adds() -> None:
     """30 ms a token where 15 would be tolerated: 15 ms x tokens. A late first token: its delay."""
     memory = Memory()
-    for beat in range(8):
-        memory = remember(memory, state(tpot_ms=10.0, ttft_ms=50.0), (), beat * 250.0)
+    for _ in range(8):
+        memory = remember(memory, state(tpot_ms=10.0, ttft_ms=50.0))
     slow = made(state(tpot_ms=30.0), memory=memory)
     assert slow.latency_slowdown == pytest.approx(2.0)
     assert slow.service_ms == pytest.approx(OUTPUT_TOKENS * 15.0)

@@ -20,9 +20,12 @@ from axiom_common.policy.scorers.latency_health import (
 from axiom_common.policy.scorers.prefix_match import prefix_match
 from axiom_common.policy.scorers.queue_pressure import queue_pressure
 from axiom_common.policy.scorers.thermal_safety import (
-    ENTER_MS,
     LEAVE_MS,
+    SUSTAINED_MS,
+    UNKNOWN_MS,
+    UNTOLD_MS,
     ThermalMemory,
+    sustained_bits,
     thermal_safety,
 )
 
@@ -63,19 +66,43 @@ def test_kv_headroom(usage: float | None, score: float, slowdown: float) -> None
     assert kv_slowdown(usage) == pytest.approx(slowdown, abs=1e-3)
 
 
-def gpus(*masks: int | None) -> tuple[GpuState, ...]:
-    return tuple(GpuState(index=i, throttle=mask) for i, mask in enumerate(masks))
+def gpus(*masks: int | None, stood_ms: float | None = None) -> tuple[GpuState, ...]:
+    """GPUs with these masks; each of their bits told to have stood so long."""
+    return tuple(
+        GpuState(
+            index=i,
+            throttle=mask,
+            throttled_ms=tuple(
+                (1 << bit, stood_ms)
+                for bit in range(9)
+                if stood_ms is not None and (mask or 0) & 1 << bit
+            ),
+        )
+        for i, mask in enumerate(masks)
+    )
 
 
-def after(*readings: tuple[float, tuple[GpuState, ...]]) -> ThermalMemory:
-    memory = ThermalMemory()
-    for now_ms, reading in readings:
-        memory = memory.after(reading, now_ms)
+def after(
+    *readings: tuple[float, tuple[GpuState, ...]], memory: ThermalMemory | None = None
+) -> ThermalMemory:
+    """Each reading told at its time and confirmed until the next one came."""
+    memory = memory or ThermalMemory()
+    ends = [told_ms for told_ms, _ in readings[1:]] + [readings[-1][0]]
+    for (told_ms, reading), end_ms in zip(readings, ends, strict=True):
+        memory = memory.after(reading, told_ms=told_ms, heard_ms=end_ms)
     return memory
 
 
+def score(memory: ThermalMemory, now_ms: float) -> float:
+    return thermal_safety(memory.slowdown(now_ms))
+
+
+HOT = after((0.0, gpus(64, stood_ms=SUSTAINED_MS)))
+"""In force since 0."""
+
+
 @pytest.mark.parametrize(
-    ("mask", "score"),
+    ("mask", "expected"),
     [
         (0, 1.0),
         (1 | 2 | 4 | 16 | 256, 1.0),  # idle, application clocks, power cap, sync boost, display
@@ -86,36 +113,67 @@ def after(*readings: tuple[float, tuple[GpuState, ...]]) -> ThermalMemory:
         (1 | 32 | 64, 0.5),
     ],
 )
-def test_only_four_throttle_reasons_count(mask: int, score: float) -> None:
-    memory = after((0.0, gpus(mask)), (ENTER_MS, gpus(mask)))
-    assert thermal_safety(memory) == pytest.approx(score)
+def test_only_four_throttle_reasons_count(mask: int, expected: float) -> None:
+    memory = after((0.0, gpus(mask, stood_ms=1e6)))
+    assert score(memory, 0.0) == pytest.approx(expected)
 
 
-def test_a_throttle_counts_only_when_it_lasts() -> None:
-    memory = after((0.0, gpus(64)), (ENTER_MS - 1.0, gpus(64)))
-    assert thermal_safety(memory) == 1.0
-    assert thermal_safety(memory.after(gpus(64), ENTER_MS)) == 0.5
+def test_a_throttle_counts_only_once_the_agent_saw_it_stand() -> None:
+    flag = after((0.0, gpus(64, stood_ms=SUSTAINED_MS - 1.0)))
+    assert score(flag, 0.0) == 1.0
+    assert score(after((200.0, gpus(64, stood_ms=SUSTAINED_MS)), memory=flag), 200.0) == 0.5
+
+
+def test_one_that_no_agent_timed_counts_once_it_stood_for_longer_and_was_confirmed() -> None:
+    flag = ThermalMemory().after(gpus(64), told_ms=0.0, heard_ms=UNTOLD_MS - 1.0)
+    assert score(flag, 99_000.0) == 1.0
+    stood = flag.after(gpus(64), told_ms=0.0, heard_ms=UNTOLD_MS)
+    assert score(stood, UNTOLD_MS) == 0.5
 
 
 def test_short_alarms_never_count() -> None:
-    readings = [(i * 500.0, gpus(64 if i % 4 else 0)) for i in range(40)]
-    assert thermal_safety(after(*readings)) == 1.0
+    readings = [
+        (i * 125.0, gpus(64 if i % 3 else 0, stood_ms=125.0 * (i % 3 - 1))) for i in range(99)
+    ]
+    assert all(score(after(*readings[: n + 1]), n * 125.0) == 1.0 for n in range(99))
 
 
 def test_a_counted_throttle_leaves_only_after_a_long_clear_time() -> None:
-    hot = after((0.0, gpus(64)), (ENTER_MS, gpus(64)))
-    clear = hot.after(gpus(0), 3000.0)
-    assert thermal_safety(clear.after(gpus(0), 3000.0 + LEAVE_MS - 1.0)) == 0.5
-    assert thermal_safety(clear.after(gpus(0), 3000.0 + LEAVE_MS)) == 1.0
-    again = clear.after(gpus(64), 3000.0 + LEAVE_MS - 1.0)
-    assert thermal_safety(again.after(gpus(0), 3000.0 + LEAVE_MS + 1.0)) == 0.5
+    clear = after((3_000.0, gpus(0)), memory=HOT.after(gpus(64), told_ms=0.0, heard_ms=3_000.0))
+    assert score(clear, 3_000.0 + LEAVE_MS - 1.0) == 0.5
+    assert score(clear, 3_000.0 + LEAVE_MS) == 1.0
+    again = after((2_999.0 + LEAVE_MS, gpus(64)), (3_001.0 + LEAVE_MS, gpus(0)), memory=clear)
+    assert score(again, 3_000.0 + LEAVE_MS) == 0.5
+    late = after((3_000.0 + LEAVE_MS, gpus(64)), (3_001.0 + LEAVE_MS, gpus(0)), memory=clear)
+    assert score(late, 3_001.0 + LEAVE_MS) == 1.0
 
 
-def test_the_worst_gpu_of_an_engine_counts_and_silence_changes_nothing() -> None:
-    memory = after((0.0, gpus(0, 64)), (ENTER_MS, gpus(None, 64)))
-    assert thermal_safety(memory) == 0.5
-    assert memory.after(gpus(None), 99_000.0) == memory
-    assert memory.after((), 99_000.0) == memory
+def test_each_reason_has_its_own_memory() -> None:
+    warm = after((0.0, gpus(32, stood_ms=SUSTAINED_MS)))
+    flag = after((1_000.0, gpus(32 | 8, stood_ms=0.0)), memory=warm)
+    assert score(flag, 1_000.0) == pytest.approx(0.8)
+    both = after((1_000.0, gpus(32 | 8, stood_ms=SUSTAINED_MS)), (2_000.0, gpus(32)), memory=warm)
+    assert score(both, 2_000.0 + LEAVE_MS - 1.0) == 0.5
+    assert score(both, 2_000.0 + LEAVE_MS) == pytest.approx(0.8)
+
+
+def test_the_worst_gpu_of_an_engine_counts() -> None:
+    assert score(after((0.0, gpus(None, 0, 64, 32, stood_ms=SUSTAINED_MS))), 0.0) == 0.5
+
+
+def test_an_unknown_mask_neither_enters_nor_leaves_until_it_was_unknown_for_long() -> None:
+    nothing = after((0.0, gpus(None)), (9_000.0, ()))
+    assert score(nothing, 9_000.0) == 1.0
+    gap = after((0.0, gpus(64)), (10.0, gpus(None)), (UNTOLD_MS, gpus(64)))
+    assert score(gap, UNTOLD_MS) == 1.0
+    unknown = after((5.0, gpus(None)), memory=HOT)
+    assert score(unknown, UNKNOWN_MS - 1.0) == 0.5
+    assert score(unknown, UNKNOWN_MS) == 1.0
+
+
+def test_sustained_bits_are_the_counting_ones_that_stood() -> None:
+    gpu = GpuState(index=0, throttle=0xFF, throttled_ms=((8, 249.0), (32, 250.0), (1, 9e9)))
+    assert sustained_bits(gpu) == 32
 
 
 NO_PEERS = Cohort()

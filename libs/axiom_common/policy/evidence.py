@@ -1,12 +1,13 @@
 """What a gateway knows of an engine besides the agent's report, and what its peers do.
 
 Rules with a memory (thermal hysteresis, an engine's own recent latency) keep it in `Memory`, a
-value: whoever folds reports calls `remember` on each and hands the result to `engine_row`.
+value: whoever folds reports calls `remember` on each sample and `remember_gpus` on each reading,
+and hands the result to `engine_row`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from axiom_common.model.engine import EngineState, GpuState
 from axiom_common.policy.scorers.latency_health import LatencyMemory
@@ -40,8 +41,8 @@ class Evidence:
 
     `heard_age_ms` counts from the arrival of the last report (None: never heard). `ensure_failed`:
     since then nobody answered an ensure. `probe_ok` is this gateway's own /health probe, made while
-    the agent is silent. `gpu` are the engine's GPUs. `own_*` are means over this gateway's latest
-    streams.
+    the agent is silent. `gpu` are the engine's GPUs, told `gpu_age_ms` ago and heard to be so still
+    `gpu_stood_ms` later. `own_*` are means over this gateway's latest streams.
     """
 
     heard_age_ms: float | None = 0.0
@@ -50,6 +51,8 @@ class Evidence:
     probe_ok: bool | None = None
     breaker_open: bool = False
     gpu: tuple[GpuState, ...] = ()
+    gpu_age_ms: float = 0.0
+    gpu_stood_ms: float = 0.0
     own_ttft_ms: float | None = None
     own_tpot_ms: float | None = None
     cordoned: bool = False
@@ -58,16 +61,22 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that the filters of one engine may look at. `thermal` counts the latest reading."""
+    """All that the filters of one engine may look at."""
 
     state: EngineState
     evidence: Evidence
-    thermal: ThermalMemory
+    thermal_slowdown: float
     limits: RuleLimits
 
 
-def remember(
-    memory: Memory, state: EngineState, gpu: tuple[GpuState, ...], now_ms: float
+def remember(memory: Memory, state: EngineState) -> Memory:
+    """The memory after one more sample of the engine."""
+    return replace(memory, latency=memory.latency.after(state))
+
+
+def remember_gpus(
+    memory: Memory, gpu: tuple[GpuState, ...], *, told_ms: float, heard_ms: float
 ) -> Memory:
-    """The memory after one more report."""
-    return Memory(thermal=memory.thermal.after(gpu, now_ms), latency=memory.latency.after(state))
+    """The memory after one more reading of the engine's GPUs; see `ThermalMemory.after`."""
+    thermal = memory.thermal.after(gpu, told_ms=told_ms, heard_ms=heard_ms)
+    return replace(memory, thermal=thermal)

@@ -48,10 +48,13 @@ def engine_row(
 
     `service_ms` is at normal speed, so that a slow-down costs what it adds and no more.
     `evidence.memory` holds the reports before this one; the GPU reading in `evidence` is applied
-    at `now_ms`, so that a throttle counts as soon as it has stood long enough.
+    as old as it is, so that a throttle counts as soon as it has stood long enough.
     """
-    thermal = evidence.memory.thermal.after(evidence.gpu, now_ms)
-    facts = Facts(state=state, evidence=evidence, thermal=thermal, limits=limits)
+    told_ms = now_ms - evidence.gpu_age_ms
+    thermal = evidence.memory.thermal.after(
+        evidence.gpu, told_ms=told_ms, heard_ms=told_ms + evidence.gpu_stood_ms
+    ).slowdown(now_ms)
+    facts = Facts(state=state, evidence=evidence, thermal_slowdown=thermal, limits=limits)
     seen = evidence.memory.latency
     engine_tpot_ms = unloaded_tpot_ms(state, state.tpot_ms)
     tpot_ms = _first_known(
@@ -81,7 +84,7 @@ def engine_row(
         prefill_ms_per_token=prefill_ms,
         service_ms=service_ms,
         kv_slowdown=kv_slowdown(state.kv_usage),
-        thermal_slowdown=thermal.counted,
+        thermal_slowdown=thermal,
         latency_slowdown=latency,
         kv_headroom=kv_headroom(state.kv_usage),
         thermal_safety=thermal_safety(thermal),

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field, replace
 from axiom_common.model.engine import EngineState, GpuState
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.policy.engine_row import EngineRow
-from axiom_common.policy.evidence import DEFAULT_LIMITS, Evidence, Memory, remember
+from axiom_common.policy.evidence import (
+    DEFAULT_LIMITS,
+    Evidence,
+    Memory,
+    remember,
+    remember_gpus,
+)
 from axiom_common.state.breaker import Breaker
 
 STALE_MS = DEFAULT_LIMITS.stale_ms
@@ -30,13 +36,14 @@ class _OwnSample:
 @dataclass(slots=True)
 class EngineFacts:
     """One engine. `reported_ms` is when its state came; so is `heard_ms`, on the clock of
-    `Hearing`. `row` is what was written.
+    `Hearing`. `gpu_told_ms` is when its GPUs were told as they are. `row` is what was written.
     """
 
     state: EngineState
     gpu: tuple[GpuState, ...]
     reported_ms: float
     heard_ms: float
+    gpu_told_ms: float
     agent_dead: bool = False
     ensure_failed: bool = False
     probe_ok: bool | None = None
@@ -60,16 +67,17 @@ class EngineFacts:
         """Take over a newer state, heard from its agent now or (`heard_ms` None) read from the
         shadow cache; the one before it goes to the memory.
 
-        Of a repeated sample (a change between two scrapes, an engine that hangs) only the GPUs are
-        new.
+        A repeated sample (a change between two scrapes, an engine that hangs) is none to remember.
         """
         if state.sample != self.state.sample:
-            self.memory = remember(self.memory, self.state, self.gpu, self.reported_ms)
-        else:
-            thermal = self.memory.thermal.after(self.gpu, self.reported_ms)
-            self.memory = replace(self.memory, thermal=thermal)
+            self.memory = remember(self.memory, self.state)
+        if gpu != self.gpu:
+            self.memory = remember_gpus(
+                self.memory, self.gpu, told_ms=self.gpu_told_ms, heard_ms=self.reported_ms
+            )
+            self.gpu = gpu
+            self.gpu_told_ms = now_ms
         self.state = state
-        self.gpu = gpu
         if heard_ms is not None:
             self.reported_ms, self.heard_ms = now_ms, heard_ms
             self.lapsed = False
@@ -112,6 +120,8 @@ class EngineFacts:
             probe_ok=self.probe_ok,
             breaker_open=self.breaker.is_open(now_ms),
             gpu=self.gpu,
+            gpu_age_ms=now_ms - self.gpu_told_ms,
+            gpu_stood_ms=max(0.0, self.reported_ms - self.gpu_told_ms),
             own_ttft_ms=_mean(sample.ttft_ms for sample in self._own),
             own_tpot_ms=_mean(sample.tpot_ms for sample in self._own),
             memory=self.memory,

@@ -201,6 +201,7 @@ class GatewayState:
                     gpu=gpu,
                     reported_ms=now_ms - STALE_MS,
                     heard_ms=listened_ms - STALE_MS,
+                    gpu_told_ms=now_ms,
                 )
                 self._engines[state.engine] = facts
             elif facts.state.sample != state.sample:
