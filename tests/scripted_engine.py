@@ -74,7 +74,7 @@ class ScriptedEngine:
 
 
 async def announce(
-    region: Region, *engines: ScriptedEngine, adapters: tuple[str, ...] = ()
+    region: Region, *engines: ScriptedEngine, adapters: tuple[str, ...] = (), kind: str = "vllm"
 ) -> tuple[EngineId, ...]:
     """Tell the region that its node has these engines and no others, with `adapters` resident.
 
@@ -90,6 +90,7 @@ async def announce(
             url=engine.url,
             base_model=BASE_MODEL,
             served_name=BASE_MODEL,
+            kind=kind,
             status=EngineStatus.READY,
             sample=1,
             limits=EngineLimits(hbm_slots=2, max_lora_rank=16),

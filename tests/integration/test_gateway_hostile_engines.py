@@ -42,12 +42,12 @@ async def gateway(region: Region) -> AsyncIterator[Gateway]:
 
 
 async def ask(
-    region: Region, gateway: Gateway, script: Script, *, stream: bool
+    region: Region, gateway: Gateway, script: Script, *, stream: bool, kind: str = "vllm"
 ) -> tuple[Answer, int]:
     """The answer of a gateway whose two engines follow a script, and how many it asked."""
     first, second = ScriptedEngine(), ScriptedEngine()
     async with first.serving(script), second.serving(script):
-        await gateway.sees(*await announce(region, first, second, adapters=(BOT,)))
+        await gateway.sees(*await announce(region, first, second, adapters=(BOT,), kind=kind))
         answer = await gateway.ask("bot", stream=stream)
     assert not gateway.booked
     assert b"~" not in answer.body
@@ -137,6 +137,46 @@ async def test_a_4xx_is_told_in_openais_shape_and_words_for_clients(
 ) -> None:
     answer, asked = await ask(region, gateway, sends(whole(403, body)), stream=False)
     assert (answer.status, answer.error["message"], asked) == (403, message, 1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Got LoRA adapter that has never been loaded: bot~1\nAll loaded adapters: ['x~9'].",
+        "The following requested LoRA adapters are not loaded: bot~1\nLoaded adapters: ['x~9'].",
+    ],
+)
+async def test_sglang_that_lacks_an_adapter_says_so_by_a_400(
+    region: Region, gateway: Gateway, message: str
+) -> None:
+    """Its message lists what others have loaded: that reaches nobody."""
+    body = json.dumps({"object": "error", "message": message}).encode()
+    script = sends(whole(400, body))
+    answer, asked = await ask(region, gateway, script, stream=False, kind="sglang")
+    assert (answer.status, answer.error["code"], asked) == (503, "no-engine", 2)
+    assert b"x~9" not in answer.body
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_sglang_is_asked_by_its_own_name_for_an_adapter(
+    region: Region, gateway: Gateway, stream: bool
+) -> None:
+    asked: list[str] = []
+
+    async def script(body: bytes, write: Write) -> None:
+        asked.append(json.loads(body.partition(b"\r\n\r\n")[2])["model"])
+        document = json.dumps({"model": asked[-1], "choices": []}).encode()
+        if stream:
+            await write(STREAM_HEAD)
+            await write(chunk(b"data: %b\n\n" % document) + chunk(b"data: [DONE]\n\n"))
+            await write(b"0\r\n\r\n")
+        else:
+            await write(whole(200, document))
+
+    answer, _ = await ask(region, gateway, script, stream=stream, kind="sglang")
+    assert asked == ["base:bot~1"]
+    document = answer.events[0] if stream else answer.json
+    assert document["model"] == "bot"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.eventually import eventually
 from tests.scripted_engine import STREAM_HEAD, ScriptedEngine, Write, chunk, event, whole
 
 from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.model.ids import EngineAdapter
 from axiom_gateway.asgi import Exchange, Message
 from axiom_gateway.proxy import Proxy, Try, Upstream, Verdict
 
@@ -61,7 +62,7 @@ async def forward(
         path="/v1/completions",
         served_name="bot~1",
         model="bot",
-        is_adapter=True,
+        adapter=EngineAdapter("bot~1"),
         body=b'{"model":"bot~1"}',
         request_id="r-1",
         sent_ms=0.0,

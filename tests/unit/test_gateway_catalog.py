@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import EngineState, EngineStatus
-from axiom_common.model.ids import EngineAdapter, EngineId
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.model.tenant import DEFAULT_TENANT, Tenant
-from axiom_gateway.catalog import Catalog, Target
+from axiom_gateway.catalog import Catalog, Target, name_at
 
 
 def engine(name: str, *registered: str, base_model: str = "base") -> EngineState:
@@ -111,3 +115,21 @@ def test_a_name_that_people_loaded_on_two_base_models_means_neither() -> None:
     assert names(catalog) == [("base", None), ("other", None)]
     catalog.remove_engine(EngineId("n.b"))
     assert names(catalog) == [("base", None), ("own", "base")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "adapter", "name"),
+    [
+        ("vllm", BASE, "served"),
+        ("vllm", "bot~3", "bot~3"),
+        ("sglang", BASE, "served"),
+        ("sglang", "bot~3", "served:bot~3"),
+        ("sglang", "of/people:own", "served:of/people:own"),
+        ("a kind of later", "bot~3", "bot~3"),
+    ],
+)
+def test_an_engine_is_asked_by_the_name_that_its_kind_understands(
+    kind: str, adapter: str, name: str
+) -> None:
+    state = replace(engine("e1"), kind=kind, served_name="served")
+    assert name_at(state, EngineAdapter(adapter)) == name

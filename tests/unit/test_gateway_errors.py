@@ -7,6 +7,7 @@ import json
 import pytest
 
 from axiom_common.model.decision import Decision, Query
+from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.reason import Reason
 from axiom_gateway.decisions import DecisionLog, DecisionRecord
 from axiom_gateway.errors import NAMES_SHOWN_MAX, from_engine, refused, unknown_model
@@ -56,6 +57,12 @@ def test_what_an_engine_says_in_another_shape_is_kept_as_text(body: bytes) -> No
     assert json.loads(error.body())["error"]["message"].startswith("The engine answered 418")
 
 
+def test_sglang_puts_an_error_at_the_top_of_the_body() -> None:
+    body = {"object": "error", "message": "too long", "type": "BadRequestError", "code": 400}
+    error = from_engine(400, json.dumps(body).encode())
+    assert (error.message, error.kind, error.error_code) == ("too long", "BadRequestError", 400)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -69,6 +76,8 @@ def test_an_adapters_name_on_the_engine_is_replaced_wherever_it_stands(
     text: str, expected: str
 ) -> None:
     assert Renaming("bot~1", "bot").text(text) == expected
+    at_sglang = Renaming("base:bot~1", "bot", adapter=EngineAdapter("bot~1"))
+    assert at_sglang.text(text.replace("`bot~1", "`base:bot~1")) == expected
 
 
 @pytest.mark.parametrize(

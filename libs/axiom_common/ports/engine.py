@@ -1,4 +1,4 @@
-"""One inference server, as an agent sees it. vLLM first; others behind the same port."""
+"""One inference server, as an agent sees it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Protocol
 
 from axiom_common.model.engine import EngineRank
 from axiom_common.model.ids import EngineAdapter
+
+VLLM = "vllm"
+SGLANG = "sglang"
+"""Kinds of engines that there is a driver for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from axiom_common.model.adapter import AdapterSpec, is_managed
 from axiom_common.model.engine import EngineState
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.model.tenant import Tenant
+from axiom_common.ports.engine import SGLANG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,17 @@ class ModelEntry:
 
     name: str
     parent: str | None
+
+
+def name_at(engine: EngineState, adapter: EngineAdapter) -> str:
+    """The model name that a request to `engine` carries; BASE is for its base model.
+
+    SGLang takes an adapter's bare name for a name of its base model, and would answer without the
+    adapter: there its name stands behind the base model's.
+    """
+    if adapter == BASE:
+        return engine.served_name
+    return f"{engine.served_name}:{adapter}" if engine.kind == SGLANG else adapter
 
 
 class Catalog:

@@ -24,12 +24,12 @@ import xxhash
 
 from axiom_common.model.decision import Decision, LoadKind, Query
 from axiom_common.model.ensure import EnsureOutcome
-from axiom_common.model.ids import BASE, EngineId
+from axiom_common.model.ids import EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.wire import headers
 from axiom_gateway.asgi import Exchange
-from axiom_gateway.catalog import Target
+from axiom_gateway.catalog import Target, name_at
 from axiom_gateway.decisions import DecisionLog, DecisionRecord
 from axiom_gateway.ensure import PASSING, Ensurer
 from axiom_gateway.errors import ApiError, refused
@@ -226,13 +226,13 @@ class Dispatcher:
         if state is None:
             return Try(verdict=Verdict.FAILED, detail="the engine left the region")
         adapter = job.target.adapter
-        served_name = state.served_name if adapter == BASE else adapter
+        served_name = name_at(state, adapter)
         to = Upstream(
             url=state.url,
             path=job.request.endpoint.value,
             served_name=served_name,
             model=job.request.model,
-            is_adapter=adapter != BASE,
+            adapter=adapter,
             body=job.request.body_for(served_name),
             request_id=job.request_id,
             sent_ms=self._clock.now_ms(),

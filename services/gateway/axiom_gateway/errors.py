@@ -134,9 +134,8 @@ def internal() -> ApiError:
 
 def from_engine(status: int, body: bytes) -> ApiError:
     """An engine's own refusal, its fields kept; what has another shape is put into this one."""
-    try:
-        error = _ENGINE_ERROR.decode(body).error
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    error = _told(body)
+    if error is None:
         text = _presentable(body[:MESSAGE_CHARS_MAX].decode(errors="replace"))
         message = f"The engine answered {status}: {text}".removesuffix(": ")
         return ApiError(message, status=status, kind="engine_error")
@@ -147,6 +146,15 @@ def from_engine(status: int, body: bytes) -> ApiError:
         param=error.param,
         code=error.code,
     )
+
+
+def _told(body: bytes) -> _EngineErrorFields | None:
+    """The error of a body: in a member `error` (OpenAI, vLLM), or the body itself (SGLang)."""
+    try:
+        told = _ENGINE_ERROR.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    return told.error or (told if told.message else None)
 
 
 def _presentable(text: str) -> str:
@@ -163,8 +171,8 @@ class _EngineErrorFields(msgspec.Struct):
     code: int | str | None = None
 
 
-class _EngineErrorBody(msgspec.Struct):
-    error: _EngineErrorFields
+class _EngineErrorBody(_EngineErrorFields):
+    error: _EngineErrorFields | None = None
 
 
 _ENGINE_ERROR = msgspec.json.Decoder(_EngineErrorBody)

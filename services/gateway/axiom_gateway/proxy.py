@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from axiom_common.errors import UnavailableError
+from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.ports.clock import Clock
 from axiom_common.wire import headers
 from axiom_gateway import errors
@@ -23,6 +24,7 @@ ANSWER_BYTES_MAX = 64 << 20
 REFUSAL_BYTES_MAX = 1 << 20
 PASSED_ON = (headers.TRACEPARENT.encode(), headers.TRACESTATE.encode(), b"user-agent")
 """Request headers that an engine gets as the client sent them."""
+SGLANG_NOT_LOADED = ("has never been loaded", "requested LoRA adapters are not loaded")
 _EVENT_STREAM = b"text/event-stream"
 
 
@@ -52,13 +54,16 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """One try: the engine's URL and path, its name for the model, the client's, and the body."""
+    """One try: the engine's URL and path, its name for the model, the client's, and the body.
+
+    `adapter` is BASE where the model is a base model.
+    """
 
     url: str
     path: str
     served_name: str
     model: str
-    is_adapter: bool
+    adapter: EngineAdapter
     body: bytes
     request_id: str
     sent_ms: float
@@ -66,7 +71,7 @@ class Upstream:
     @property
     def renaming(self) -> Renaming:
         """How its answer becomes the client's."""
-        return Renaming(self.served_name, self.model)
+        return Renaming(self.served_name, self.model, adapter=self.adapter)
 
 
 class FirstToken(Protocol):
@@ -186,13 +191,21 @@ async def _refusal(connection: EngineConnection, to: Upstream, exchange: Exchang
     error = errors.from_engine(status, body)
     if not 400 <= status < 500:
         return Try(verdict=Verdict.FAILED, status=status, detail=error.message[:200])
-    if status == 404 and to.served_name in error.message:
+    if _lacks_model(to, status, error.message):
         # The name is this gateway's choice: that the engine lacks it is not the client's fault.
-        verdict = Verdict.FORGOTTEN if to.is_adapter else Verdict.FAILED
+        verdict = Verdict.FAILED if to.adapter == BASE else Verdict.FORGOTTEN
         return Try(verdict=verdict, status=status, detail=error.message[:200])
     error.message = to.renaming.text(error.message)
     await exchange.fail(error)
     return Try(verdict=Verdict.REJECTED, status=status)
+
+
+def _lacks_model(to: Upstream, status: int, message: str) -> bool:
+    """Whether an engine says that it has no such model: vLLM by a 404, SGLang of an adapter by a
+    400 in words of its own, with the names of all that others have loaded there."""
+    if status == 400 and to.adapter != BASE:
+        return any(words in message for words in SGLANG_NOT_LOADED)
+    return status == 404 and to.served_name in message
 
 
 async def _read(connection: EngineConnection, bytes_max: int) -> bytes:

@@ -14,7 +14,7 @@ import msgspec
 
 from axiom_common.errors import UnavailableError
 from axiom_common.model.adapter import is_managed
-from axiom_common.model.ids import EngineAdapter
+from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_gateway.errors import ApiError, from_engine
 
 LINE_BYTES_MAX = 16 << 20
@@ -29,10 +29,16 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class Renaming:
-    """From an engine's name for a model to the client's, where they differ."""
+    """From an engine's name for a model to the client's, where they differ.
 
-    def __init__(self, served_name: str, name: str) -> None:
-        self._served_name = served_name
+    `adapter` is the engine's bare name for an adapter, which its messages use even where requests
+    carry another one.
+    """
+
+    def __init__(self, served_name: str, name: str, *, adapter: EngineAdapter = BASE) -> None:
+        self._served_names = [served_name]
+        if adapter not in (BASE, served_name, name):
+            self._served_names.append(adapter)
         self._name = name
         self._needed = name != served_name
 
@@ -55,11 +61,13 @@ class Renaming:
         """An engine's message with the client's name wherever its own stands as a whole word."""
         if not self._needed:
             return text
-        served = re.escape(self._served_name)
-        # A managed name can't be mistaken, whatever stands around it; others are words like others.
-        managed = is_managed(EngineAdapter(self._served_name))
-        word = rf"{served}(?!\d)" if managed else rf"{_BEGIN}{served}{_END}"
-        return re.sub(word, lambda _: self._name, text)
+        for served_name in self._served_names:
+            served = re.escape(served_name)
+            # A managed name can't be mistaken, whatever stands around it; others are mere words.
+            managed = is_managed(EngineAdapter(served_name))
+            word = rf"{served}(?!\d)" if managed else rf"{_BEGIN}{served}{_END}"
+            text = re.sub(word, lambda _: self._name, text)
+        return text
 
 
 class StreamRewriter:
