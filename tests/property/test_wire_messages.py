@@ -23,7 +23,9 @@ from axiom_common.model.adapter import (
     ResidencySource,
 )
 from axiom_common.model.engine import (
+    EngineFigures,
     EngineLimits,
+    EngineRank,
     EngineState,
     EngineStatus,
     GpuState,
@@ -44,6 +46,7 @@ from axiom_common.model.ids import (
 from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import PRIORITY_BANDS, Tenant
+from axiom_common.state.region_view import EngineBeat, NodeBeat
 from axiom_common.wire import bounds, desired, keys, schemas
 
 TOKENS = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True)
@@ -51,6 +54,7 @@ NAME_PARTS = st.text("aZ09_:-", min_size=1, max_size=6) | st.just("a.b")
 NAMES = st.lists(NAME_PARTS, min_size=1, max_size=3).map(lambda parts: "n" + "/".join(parts))
 MS = st.floats(0, 1e9)
 COUNT = st.integers(0, 1 << 62)
+ORDERS = st.integers(0, bounds.ORDER_MAX)
 NODE = NodeId("n1")
 ENGINES = TOKENS.map(lambda name: EngineId(f"{NODE}.{name}"))
 ADAPTER_NAMES = st.one_of(
@@ -92,6 +96,7 @@ ENGINE_STATES = st.builds(
             age_ms=MS,
         ),
         max_size=3,
+        unique_by=lambda resident: resident.adapter,
     ).map(tuple),
     registered=st.lists(ADAPTER_NAMES, max_size=3).map(tuple),
     failures=st.lists(
@@ -114,8 +119,8 @@ KINDS = st.sampled_from(schemas.ReportKind)
 NODE_FIELDS: dict[str, Any] = {
     "region": TOKENS.map(RegionId),
     "node": st.just(NODE),
-    "incarnation": COUNT,
-    "seq": COUNT,
+    "incarnation": ORDERS,
+    "seq": ORDERS,
     "engines": ENGINE_SETS,
     "gpus": GPUS,
     "plan": PLAN_STATUSES,
@@ -138,7 +143,7 @@ PLANS = st.builds(
     ).map(tuple),
 )
 MESSAGES: st.SearchStrategy[schemas.Message] = st.one_of(
-    st.builds(schemas.NodeReport, kind=KINDS, **NODE_FIELDS),
+    st.builds(schemas.NodeReport, kind=KINDS, base=st.none() | ORDERS, **NODE_FIELDS),
     st.builds(schemas.ResyncRequest, asker=st.text(max_size=20)),
     st.builds(
         schemas.EnsureRequest,
@@ -157,8 +162,8 @@ MESSAGES: st.SearchStrategy[schemas.Message] = st.one_of(
         kind=KINDS,
         region=TOKENS.map(RegionId),
         gateway=TOKENS.map(GatewayId),
-        incarnation=COUNT,
-        seq=COUNT,
+        incarnation=ORDERS,
+        seq=ORDERS,
         counts=COUNTS,
     ),
     st.builds(schemas.NodeRecord, state=st.builds(NodeState, **NODE_FIELDS)),
@@ -279,9 +284,24 @@ RESIDENT = Residency(
 )
 
 
+def residents(count: int) -> tuple[Residency, ...]:
+    return tuple(replace(RESIDENT, adapter=EngineAdapter(f"a~{n}")) for n in range(1, count + 1))
+
+
 def node_record(*engines: EngineState) -> schemas.Message:
     state = NodeState(region=RegionId("r"), node=NODE, incarnation=1, seq=1, engines=engines)
     return schemas.NodeRecord(state=state)
+
+
+def node_report(incarnation: int, seq: int) -> schemas.Message:
+    return schemas.NodeReport(
+        kind=schemas.ReportKind.FULL,
+        region=RegionId("r"),
+        node=NODE,
+        incarnation=incarnation,
+        seq=seq,
+        engines=(),
+    )
 
 
 def plan_record(*engines: EnginePlan) -> schemas.Message:
@@ -316,8 +336,8 @@ def engines(count: int) -> list[EngineState]:
     [
         (node_record(*engines(bounds.ENGINES_MAX)), node_record(*engines(bounds.ENGINES_MAX + 1))),
         (
-            node_record(replace(ENGINE, residents=(RESIDENT,) * bounds.RESIDENTS_MAX)),
-            node_record(replace(ENGINE, residents=(RESIDENT,) * (bounds.RESIDENTS_MAX + 1))),
+            node_record(replace(ENGINE, residents=residents(bounds.RESIDENTS_MAX))),
+            node_record(replace(ENGINE, residents=residents(bounds.RESIDENTS_MAX + 1))),
         ),
         (
             plan_record(EnginePlan(engine=ENGINE.engine, load=(PLANNED,) * bounds.PLANNED_MAX)),
@@ -331,6 +351,12 @@ def engines(count: int) -> list[EngineState]:
         ),
         (in_flight(1), in_flight(schemas.COUNTS_MAX + 1)),
         (node_record(ENGINE), node_record(ENGINE, ENGINE)),
+        (
+            node_record(replace(ENGINE, residents=(RESIDENT,))),
+            node_record(replace(ENGINE, residents=(RESIDENT, RESIDENT))),
+        ),
+        (node_report(bounds.ORDER_MAX, 0), node_report(bounds.ORDER_MAX + 1, 0)),
+        (node_report(0, bounds.ORDER_MAX), node_report(0, bounds.ORDER_MAX + 1)),
         (node_record(ENGINE), node_record(replace(ENGINE, engine=EngineId("other.a")))),
         (node_record(ENGINE), node_record(replace(ENGINE, kv_usage=float("nan")))),
         (node_record(ENGINE), node_record(replace(ENGINE, running=-1))),
@@ -343,6 +369,110 @@ def test_the_bounds_of_a_message_are_kept(fits: schemas.Message, beyond: schemas
     assert schemas.decode(schemas.encode(fits), type(fits)) == fits
     with pytest.raises(WireError):
         schemas.decode(schemas.encode(beyond), type(beyond))
+
+
+FIGURES = st.builds(
+    EngineFigures,
+    sample=COUNT,
+    sample_age_ms=MS,
+    running=COUNT,
+    waiting=COUNT,
+    deferred=COUNT,
+    kv_usage=st.none() | st.floats(0, 1),
+    ttft_ms=st.none() | MS,
+    tpot_ms=st.none() | MS,
+    prefill_ms_per_token=st.none() | MS,
+    load_queue_ms=MS,
+    preemptions_per_s=st.none() | MS,
+    rejections_per_s=st.none() | MS,
+    prefix_hit_share=st.none() | st.floats(0, 1),
+)
+RANKS = st.builds(EngineRank, rank=COUNT, running=COUNT, waiting=COUNT, kv_usage=st.just(0.5))
+BEATS = st.builds(
+    NodeBeat,
+    region=TOKENS.map(RegionId),
+    node=st.just(NODE),
+    incarnation=ORDERS,
+    seq=ORDERS,
+    base=ORDERS,
+    engines=st.lists(
+        st.builds(
+            EngineBeat,
+            engine=ENGINES,
+            figures=FIGURES,
+            order=st.none() | st.lists(st.integers(-9, 1 << 40), max_size=4).map(tuple),
+            ranks=st.lists(RANKS, max_size=2).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+    gpus=st.none() | GPUS,
+)
+
+
+@given(BEATS)
+def test_a_beat_reads_as_it_was_written_and_as_no_other_message(beat: NodeBeat) -> None:
+    payload = schemas.encode(beat)
+    assert schemas.is_beat(payload)
+    assert schemas.decode_beat(payload) == beat
+    for kind in KIND_LIST:
+        with pytest.raises(WireError):
+            schemas.decode(payload, kind)
+
+
+@given(MESSAGES)
+def test_no_other_message_passes_for_a_beat(message: schemas.Message) -> None:
+    payload = schemas.encode(message)
+    assert not schemas.is_beat(payload)
+    with pytest.raises(WireError):
+        schemas.decode_beat(payload)
+
+
+@given(BEATS, EDITS)
+def test_a_damaged_beat_is_refused_or_still_one(
+    beat: NodeBeat, edits: list[tuple[str, int, bytes]]
+) -> None:
+    with contextlib.suppress(WireError):
+        read = schemas.decode_beat(edited(schemas.encode(beat), edits))
+        assert schemas.decode_beat(schemas.encode(read)) == read
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_no_beat(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        schemas.decode_beat(payload)
+
+
+ENGINE_BEAT = EngineBeat(ENGINE.engine, EngineFigures())
+BEAT = NodeBeat(RegionId("r"), NODE, 1, 2, 1, (ENGINE_BEAT,))
+
+
+@pytest.mark.parametrize(
+    "beyond",
+    [
+        BEAT._replace(incarnation=bounds.ORDER_MAX + 1),
+        BEAT._replace(seq=-1),
+        BEAT._replace(base=bounds.ORDER_MAX + 1),
+        BEAT._replace(engines=(ENGINE_BEAT,) * (bounds.ENGINES_MAX + 1)),
+        BEAT._replace(engines=(ENGINE_BEAT._replace(engine=EngineId("other.a")),)),
+        BEAT._replace(engines=(ENGINE_BEAT._replace(figures=EngineFigures(running=-1)),)),
+        BEAT._replace(
+            engines=(ENGINE_BEAT._replace(figures=EngineFigures(kv_usage=float("nan"))),)
+        ),
+        BEAT._replace(
+            engines=(ENGINE_BEAT._replace(order=tuple(range(bounds.RESIDENTS_MAX + 1))),)
+        ),
+        BEAT._replace(engines=(ENGINE_BEAT._replace(ranks=(EngineRank(0, running=-1),)),)),
+        BEAT._replace(
+            engines=(ENGINE_BEAT._replace(ranks=(EngineRank(0),) * (bounds.RANKS_MAX + 1)),)
+        ),
+        BEAT._replace(gpus=(GpuState(index=0, power_w=float("inf")),)),
+        BEAT._replace(gpus=(GpuState(index=0),) * (bounds.GPUS_MAX + 1)),
+    ],
+)
+def test_the_bounds_of_a_beat_are_kept(beyond: NodeBeat) -> None:
+    assert schemas.decode_beat(schemas.encode(BEAT)) == BEAT
+    with pytest.raises(WireError):
+        schemas.decode_beat(schemas.encode(beyond))
 
 
 @given(DECLARED)

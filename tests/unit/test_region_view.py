@@ -10,6 +10,7 @@ from tests.engine_parts import engine_state
 
 from axiom_common.errors import WireError
 from axiom_common.model.engine import (
+    EngineFigures,
     EngineState,
     GpuState,
     NodeState,
@@ -20,9 +21,13 @@ from axiom_common.state.region_view import (
     NODES_MAX,
     TOMBSTONE_MS,
     TOMBSTONES_MAX,
+    EngineBeat,
+    NodeBeat,
     NodeDelta,
+    NodeLeft,
     Outcome,
     RegionView,
+    Report,
 )
 from axiom_common.wire.reports import decode_node_report
 from axiom_common.wire.schemas import NodeReport, ReportKind, encode
@@ -48,6 +53,18 @@ def delta(incarnation: int, seq: int, *engines: EngineState) -> NodeDelta:
     return NodeDelta(region=REGION, node=NODE, incarnation=incarnation, seq=seq, engines=engines)
 
 
+def figures(name: str, running: int = 0, order: tuple[int, ...] | None = None) -> EngineBeat:
+    return EngineBeat(EngineId(f"{NODE}.{name}"), EngineFigures(running=running), order)
+
+
+def beat(incarnation: int, seq: int, *engines: EngineBeat, base: int = 10) -> NodeBeat:
+    return NodeBeat(REGION, NODE, incarnation, seq, base, engines)
+
+
+def left(incarnation: int, seq: int) -> NodeLeft:
+    return NodeLeft(region=REGION, node=NODE, incarnation=incarnation, seq=seq)
+
+
 @pytest.mark.parametrize(
     ("report", "outcome"),
     [
@@ -64,11 +81,24 @@ def delta(incarnation: int, seq: int, *engines: EngineState) -> NodeDelta:
         (delta(5, 12, engine("a", 1)), Outcome.GAP),
         (delta(6, 11, engine("a", 1)), Outcome.NEEDS_FULL),
         (delta(6, 1, engine("a", 1)), Outcome.NEEDS_FULL),
+        (replace(delta(5, 20, engine("a", 1)), base=10), Outcome.APPLIED),
+        (replace(delta(5, 20, engine("a", 1)), base=9), Outcome.GAP),
+        (beat(5, 10, figures("a", 1), figures("b")), Outcome.STALE),
+        (beat(4, 99, figures("a", 1), figures("b")), Outcome.STALE),
+        (beat(5, 11, figures("a", 1), figures("b")), Outcome.APPLIED),
+        (beat(5, 99, figures("b"), figures("a", 1)), Outcome.APPLIED),
+        (beat(5, 11, figures("a", 1), figures("b"), base=9), Outcome.GAP),
+        (beat(5, 12, figures("a", 1), figures("b"), base=11), Outcome.GAP),
+        (beat(5, 11, figures("a", 1)), Outcome.GAP),
+        (beat(5, 11, figures("a", 1), figures("c")), Outcome.GAP),
+        (beat(5, 11, figures("a", 1), figures("a")), Outcome.GAP),
+        (beat(5, 11, figures("a", 1, order=(0,)), figures("b")), Outcome.GAP),
+        (beat(6, 11, figures("a", 1), figures("b")), Outcome.NEEDS_FULL),
+        (left(5, 10), Outcome.STALE),
+        (left(4, 99), Outcome.STALE),
     ],
 )
-def test_what_a_report_does_to_a_node_at_5_10(
-    report: NodeState | NodeDelta, outcome: Outcome
-) -> None:
+def test_what_a_report_does_to_a_node_at_5_10(report: Report, outcome: Outcome) -> None:
     view = RegionView(REGION)
     before = full(5, 10, engine("a"), engine("b"))
     view.apply(before, 0)
@@ -82,9 +112,11 @@ def test_what_a_report_does_to_a_node_at_5_10(
         assert view.node(NODE) == before
 
 
-def test_a_first_delta_needs_a_full() -> None:
+def test_a_first_delta_or_beat_needs_a_full() -> None:
     view = RegionView(REGION)
     assert view.apply(delta(1, 1, engine("a")), 0).outcome is Outcome.NEEDS_FULL
+    assert view.apply(beat(1, 1, figures("a")), 0).outcome is Outcome.NEEDS_FULL
+    assert view.apply(left(1, 1), 0).outcome is Outcome.STALE
     assert view.nodes() == ()
 
 
@@ -124,10 +156,47 @@ def test_a_delta_leaves_what_it_does_not_name() -> None:
     )
 
 
+def test_a_beat_brings_figures_and_leaves_the_rest() -> None:
+    view = RegionView(REGION)
+    view.apply(full(5, 10, engine("a"), engine("b")), 0)
+    change = view.apply(beat(5, 11, figures("a", 1), figures("b")), 1)
+    assert change.changed == (engine("a", 1),)
+    node = view.node(NODE)
+    assert node is not None
+    assert (node.seq, node.base, node.gpus) == (11, 10, GPUS)
+    assert view.apply(beat(5, 12, figures("a", 1), figures("b")), 2).changed == ()
+    hot = (GpuState(index=0, temperature_c=90.0),)
+    told = beat(5, 13, figures("a", 1), figures("b"))._replace(gpus=hot)
+    assert view.apply(told, 3).changed == ()
+    node = view.node(NODE)
+    assert node is not None
+    assert (node.gpus, node.engines) == (hot, (engine("a", 1), engine("b")))
+
+
+def test_a_delta_can_tell_that_the_last_gpu_is_gone() -> None:
+    view = RegionView(REGION)
+    view.apply(full(5, 10), 0)
+    view.apply(replace(delta(5, 11), gpus=()), 0)
+    assert [node.gpus for node in view.nodes()] == [()]
+
+
+def test_who_left_stays_until_it_is_forgotten_and_says_nothing_old_any_more() -> None:
+    view = RegionView(REGION)
+    view.apply(full(5, 10, engine("a")), 0)
+    assert view.apply(left(5, 12), 1).outcome is Outcome.LEFT
+    assert view.apply(beat(5, 11, figures("a", 1)), 2).outcome is Outcome.STALE
+    assert view.apply(left(5, 12), 2).outcome is Outcome.STALE
+    assert [node.engines for node in view.nodes()] == [(engine("a"),)]
+    view.forget(NODE, 3)
+    assert view.apply(full(5, 12, engine("a")), 4).outcome is Outcome.STALE
+    assert view.apply(full(6, 1, engine("a")), 4).outcome is Outcome.APPLIED
+
+
 def test_after_a_gap_only_a_full_helps() -> None:
     view = RegionView(REGION)
     view.apply(full(1, 1, engine("a")), 0)
     assert view.apply(delta(1, 3, engine("a", 3)), 1).outcome is Outcome.GAP
+    assert view.apply(beat(1, 4, figures("a", 3), base=3), 1).outcome is Outcome.GAP
     assert view.apply(delta(1, 4, engine("a", 4)), 2).outcome is Outcome.GAP
     assert view.apply(full(1, 5, engine("a", 5)), 3).outcome is Outcome.APPLIED
     assert view.apply(delta(1, 6, engine("a", 6)), 4).outcome is Outcome.APPLIED

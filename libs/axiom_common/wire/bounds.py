@@ -7,13 +7,15 @@ another node.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sized
 
 from axiom_common.errors import WireError
-from axiom_common.model.engine import EngineState, GpuState
+from axiom_common.model.engine import EngineRank, EngineState, GpuState
 from axiom_common.model.ids import NodeId, node_of
 from axiom_common.model.plan import Plan
+from axiom_common.state.region_view import NodeBeat
 
+_INFINITE = math.inf
 ENGINES_MAX = 64
 GPUS_MAX = 64
 RESIDENTS_MAX = 1024
@@ -24,20 +26,45 @@ TEXT_MAX = 1024
 RANKS_MAX = 64
 MIG_MAX = 16
 THROTTLE_BITS_MAX = 64
+ORDER_MAX = 1 << 53
+"""Up to here incarnations and sequence numbers are exact in every store, Lua's doubles included."""
+
+
+def check_order(*numbers: int) -> None:
+    """Check incarnations and sequence numbers; WireError otherwise."""
+    if min(numbers) < 0 or max(numbers) > ORDER_MAX:
+        raise WireError(f"{numbers} are no incarnation and sequence numbers")
+
+
+def check_beat(beat: NodeBeat) -> None:
+    """Check a beat; WireError names what is wrong. Whether its engines and orders fit what is known
+    of the node is for the fold to see."""
+    check_order(beat.incarnation, beat.seq, beat.base)
+    if len(beat.engines) > ENGINES_MAX:
+        raise WireError(f"more than {ENGINES_MAX} engines on one node")
+    owner = f"{beat.node}."
+    for engine, figures, order, ranks in beat.engines:
+        if not engine.startswith(owner):
+            raise WireError(f"{engine[:80]!r} is no engine of node {beat.node!r}")
+        _sane(*figures)
+        if order is not None and len(order) > RESIDENTS_MAX:
+            raise WireError(f"more than {RESIDENTS_MAX} residents on one engine")
+        if ranks:
+            _check_ranks(ranks)
+    if beat.gpus is not None:
+        _check_gpus(beat.gpus)
 
 
 def check_node(node: NodeId, engines: tuple[EngineState, ...], gpus: tuple[GpuState, ...]) -> None:
     """Check one node's engines and GPUs; WireError names what is wrong."""
     _at_most(engines, ENGINES_MAX, "engines on one node")
-    _at_most(gpus, GPUS_MAX, "GPUs on one node")
     if len({e.engine for e in engines}) != len(engines):
         raise WireError("an engine is listed twice")
     for engine in engines:
         if node_of(engine.engine) != node:
             raise WireError(f"{engine.engine[:80]!r} is no engine of node {node!r}")
         _check_engine(engine)
-    for gpu in gpus:
-        _check_gpu(gpu)
+    _check_gpus(gpus)
 
 
 def check_plan(plan: Plan) -> None:
@@ -55,16 +82,28 @@ def _check_engine(engine: EngineState) -> None:
         raise WireError(f"a text of an engine is above {TEXT_MAX} characters")
     limits, link = engine.limits, engine.link
     _sane(*engine.figures)
-    _at_most(engine.ranks, RANKS_MAX, "ranks of one engine")
-    for rank in engine.ranks:
-        _sane(*rank)
+    _check_ranks(engine.ranks)
     _sane(link.h2d_fixed_ms, link.store_fixed_ms, limits.kv_tokens)
     _sane(limits.max_num_seqs, limits.hbm_slots, limits.host_slots, limits.max_lora_rank)
     if not (link.h2d_gbps > 0 and link.store_gbps > 0):
         raise WireError("a link's rate must be positive")
+    if len({resident.adapter for resident in engine.residents}) != len(engine.residents):
+        raise WireError("an adapter is listed twice on one engine")
     for resident in engine.residents:
         _sane(resident.in_flight, resident.remaining_ms, resident.age_ms)
     _sane(*(failure.retry_in_ms for failure in engine.failures))
+
+
+def _check_ranks(ranks: tuple[EngineRank, ...]) -> None:
+    _at_most(ranks, RANKS_MAX, "ranks of one engine")
+    for rank in ranks:
+        _sane(*rank)
+
+
+def _check_gpus(gpus: tuple[GpuState, ...]) -> None:
+    _at_most(gpus, GPUS_MAX, "GPUs on one node")
+    for gpu in gpus:
+        _check_gpu(gpu)
 
 
 def _check_gpu(gpu: GpuState) -> None:
@@ -84,10 +123,10 @@ def _check_gpu(gpu: GpuState) -> None:
 def _sane(*values: float | None) -> None:
     """Known numbers are finite and not negative."""
     for value in values:
-        if value is not None and not 0.0 <= value < math.inf:
+        if value is not None and not 0.0 <= value < _INFINITE:
             raise WireError(f"{value!r} is not a finite number of at least 0")
 
 
-def _at_most(items: Iterable[object], most: int, what: str) -> None:
-    if sum(1 for _ in items) > most:
+def _at_most(items: Sized, most: int, what: str) -> None:
+    if len(items) > most:
         raise WireError(f"more than {most} {what}")

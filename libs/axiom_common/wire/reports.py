@@ -4,27 +4,51 @@ from __future__ import annotations
 
 from axiom_common.errors import WireError
 from axiom_common.model.engine import NodeState
-from axiom_common.state.region_view import NodeDelta
+from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.state.region_view import NodeDelta, NodeLeft, Report
 from axiom_common.wire import subjects
-from axiom_common.wire.schemas import NodeReport, ReportKind, decode
+from axiom_common.wire.schemas import NodeReport, ReportKind, decode, decode_beat, is_beat
 
 
-def decode_node_report(subject: str, payload: bytes) -> NodeState | NodeDelta:
+def decode_node_report(subject: str, payload: bytes) -> Report:
     """What a message on `subject` reports; WireError when it is not about the subject's own node.
 
     Permissions of the bus bind an agent to its subject, so the subject is what can be trusted.
     """
+    if is_beat(payload):
+        beat = decode_beat(payload)
+        _check_subject(beat.region, beat.node, subject)
+        return beat
     report = decode(payload, NodeReport)
-    if subject != subjects.node_report(report.region, report.node):
-        raise WireError(f"a report of {report.region}/{report.node} on {subject[:200]}")
-    kind = NodeState if report.kind is ReportKind.FULL else NodeDelta
-    return kind(
-        region=report.region,
-        node=report.node,
-        incarnation=report.incarnation,
-        seq=report.seq,
+    _check_subject(report.region, report.node, subject)
+    region, node = report.region, report.node
+    incarnation, seq = report.incarnation, report.seq
+    if report.kind is ReportKind.LEFT:
+        return NodeLeft(region=region, node=node, incarnation=incarnation, seq=seq)
+    if report.kind is ReportKind.DELTA:
+        return NodeDelta(
+            region=region,
+            node=node,
+            incarnation=incarnation,
+            seq=seq,
+            base=seq - 1 if report.base is None else report.base,
+            engines=report.engines,
+            gpus=report.gpus,
+            host=report.host,
+            plan=report.plan,
+        )
+    return NodeState(
+        region=region,
+        node=node,
+        incarnation=incarnation,
+        seq=seq,
         engines=report.engines,
-        gpus=report.gpus,
+        gpus=report.gpus or (),
         host=report.host,
         plan=report.plan,
     )
+
+
+def _check_subject(region: RegionId, node: NodeId, subject: str) -> None:
+    if subject != subjects.node_report(region, node):
+        raise WireError(f"a report of {region}/{node} on {subject[:200]}")

@@ -18,7 +18,8 @@ from axiom_common.model.engine import EngineState, GpuState, HostState, NodeStat
 from axiom_common.model.ensure import EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.model.plan import Plan
-from axiom_common.wire.bounds import check_node, check_plan
+from axiom_common.state.region_view import NodeBeat
+from axiom_common.wire.bounds import check_beat, check_node, check_order, check_plan
 
 VERSION = 1
 MESSAGE_BYTES_MAX = 1 << 20
@@ -26,16 +27,20 @@ COUNTS_MAX = 8192
 
 
 class ReportKind(StrEnum):
-    """`full` replaces all that is known of the node, `delta` only the engines that it holds."""
+    """`full` replaces all that is known of the sender, `delta` only what it names. `left`: the
+    sender ends in order, and says no more."""
 
     FULL = "full"
     DELTA = "delta"
+    LEFT = "left"
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True, tag="node-report"):
-    """A node's heartbeat (full, on a beat) or a change at once (delta).
+    """A node's whole state, a change at once, or an agent's last words.
 
-    A delta carries the changed engines whole; it applies only on the state with `seq` just below.
+    A delta carries the changed engines whole, and the GPUs, host and plan if they changed (None:
+    they did not). It applies only on the state whose last full or delta was `base`; None stands for
+    the number just below. Between these an agent beats with `NodeBeat`.
     """
 
     v: int = VERSION
@@ -44,8 +49,9 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, tag="node-report"):
     node: NodeId
     incarnation: int
     seq: int
+    base: int | None = None
     engines: tuple[EngineState, ...]
-    gpus: tuple[GpuState, ...] = ()
+    gpus: tuple[GpuState, ...] | None = None
     host: HostState | None = None
     plan: PlanStatus | None = None
 
@@ -138,11 +144,35 @@ Message = (
 _M = TypeVar("_M", bound=Message)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Message)
+_BEAT_DECODER = msgspec.msgpack.Decoder(NodeBeat)
+_BEAT_BYTES = range(0x90, 0xA0)
+"""What an array of fewer than 16 fields begins with; all other messages are maps."""
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Message | NodeBeat) -> bytes:
     """MessagePack bytes of a message."""
     return _ENCODER.encode(message)
+
+
+def is_beat(payload: bytes) -> bool:
+    """Whether a message is a beat, to be read by `decode_beat`."""
+    return bool(payload) and payload[0] in _BEAT_BYTES
+
+
+def decode_beat(payload: bytes) -> NodeBeat:
+    """The beat, checked for type and bounds; WireError with the cause otherwise.
+
+    A beat is an array, by far the most frequent message. Its fields are read by place: each new one
+    goes to the end with a default, and readers learn it before agents tell it.
+    """
+    if len(payload) > MESSAGE_BYTES_MAX:
+        raise WireError(f"message of {len(payload)} bytes is above {MESSAGE_BYTES_MAX}")
+    try:
+        beat = _BEAT_DECODER.decode(payload)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise WireError(f"not a NodeBeat: {error}") from error
+    check_beat(beat)
+    return beat
 
 
 def decode(payload: bytes, kind: type[_M]) -> _M:
@@ -163,12 +193,17 @@ def decode(payload: bytes, kind: type[_M]) -> _M:
 
 def _check_bounds(message: Message) -> None:
     if isinstance(message, NodeReport):
-        check_node(message.node, message.engines, message.gpus)
+        check_order(message.incarnation, message.seq, message.base or 0)
+        check_node(message.node, message.engines, message.gpus or ())
     elif isinstance(message, NodeRecord):
-        check_node(message.state.node, message.state.engines, message.state.gpus)
+        state = message.state
+        check_order(state.incarnation, state.seq, state.base)
+        check_node(state.node, state.engines, state.gpus)
     elif isinstance(message, PlanRecord):
         check_plan(message.plan)
     elif isinstance(message, InFlightReport | EnsureRequest):
+        if isinstance(message, InFlightReport):
+            check_order(message.incarnation, message.seq)
         counts = message.counts if isinstance(message, InFlightReport) else message.in_flight
         if len(counts) > COUNTS_MAX:
             raise WireError(f"more than {COUNTS_MAX} counts")

@@ -18,7 +18,7 @@ from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import LIVENESS_FROZEN, NATS_AWAY, REDIS_AWAY
 from axiom_common.state.liveness import SUSPECT_MS, Liveness, Sweep
-from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
+from axiom_common.state.region_view import Outcome, RegionView, Report
 from axiom_common.wire import subjects
 from axiom_common.wire.reports import decode_node_report
 from axiom_common.wire.schemas import InFlightReport, NodeRecord, ResyncRequest, decode, encode
@@ -190,7 +190,7 @@ class RegionFeed:
                 self._liveness.heard(node.node, listened_ms)
             self._cache_had_nodes = True
 
-    def _apply(self, report: NodeState | NodeDelta, *, heard: bool) -> Outcome:
+    def _apply(self, report: Report, *, heard: bool) -> Outcome:
         change = self._view.apply(report, self._clock.now_ms())
         node = self._view.node(report.node)
         if change.outcome is Outcome.APPLIED and node is not None:

@@ -14,7 +14,7 @@ from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.state.hearing import Hearing
 from axiom_common.state.liveness import Liveness
-from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
+from axiom_common.state.region_view import Outcome, RegionView, Report
 
 RECORD_TTL_MS = 30_000.0
 """How long a record outlives the last report of its node."""
@@ -70,10 +70,14 @@ class TelemetryState:
         """Nodes whose newest state is not written yet."""
         return len(self._dirty)
 
-    def hear(self, report: NodeState | NodeDelta, now_ms: float, *, jitter: float) -> Outcome:
+    def hear(self, report: Report, now_ms: float, *, jitter: float) -> Outcome:
         """Fold a report. `jitter` in [0, 1) spreads the request that a gap leads to."""
         outcome = self._view.apply(report, now_ms).outcome
         if outcome in (Outcome.STALE, Outcome.NO_ROOM):
+            return outcome
+        if outcome is Outcome.LEFT:
+            self._liveness.forget(report.node)
+            self._forget(report.node, now_ms)
             return outcome
         self._liveness.heard(report.node, self._hearing.listened_ms(now_ms))
         self._heard_ms[report.node] = now_ms
@@ -148,12 +152,15 @@ class TelemetryState:
         sweep = self._liveness.sweep(self._hearing.listened_ms(now_ms))
         self.frozen = sweep.frozen or self._hearing.deaf
         for node in sweep.dead:
-            self._view.forget(node, now_ms)
-            del self._heard_ms[node]
-            self._dirty.pop(node, None)
-            self._written_ms.pop(node, None)
-            self._resyncs.pop(node, None)
+            self._forget(node, now_ms)
         return sweep.dead
+
+    def _forget(self, node: NodeId, now_ms: float) -> None:
+        self._view.forget(node, now_ms)
+        self._heard_ms.pop(node, None)
+        self._dirty.pop(node, None)
+        self._written_ms.pop(node, None)
+        self._resyncs.pop(node, None)
 
     def _want_full(self, node: NodeId, now_ms: float, jitter: float) -> None:
         resync = self._resyncs.setdefault(node, _Resync())
