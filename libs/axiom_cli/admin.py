@@ -20,7 +20,7 @@ from axiom_common.errors import (
 )
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.runtime.desired_store import Outcome
-from axiom_common.wire import headers, rest
+from axiom_common.wire import headers, rest, views
 
 STATUS_PATH = "/admin/v1/status"
 NODES_PATH = "/admin/v1/nodes"
@@ -84,13 +84,13 @@ class Admin:
         """Counts by region, and what is degraded."""
         return await self._get(STATUS_PATH, rest.Status)
 
-    async def nodes(self) -> rest.NodeList:
+    async def nodes(self) -> views.NodeList:
         """All nodes with the plan that each last saw."""
-        return await self._get(NODES_PATH, rest.NodeList)
+        return await self._get(NODES_PATH, views.NodeList)
 
-    async def engines(self) -> rest.EngineList:
+    async def engines(self) -> views.EngineList:
         """All engines with what is resident on each."""
-        return await self._get(ENGINES_PATH, rest.EngineList)
+        return await self._get(ENGINES_PATH, views.EngineList)
 
     async def ready(self) -> Ready:
         """Whether requests may be sent there."""

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 import msgspec
+from tests.watched_nodes import watches_of
 
 from axiom_common.model import adapter, decision, engine, ensure, reason
 from axiom_common.model.adapter import (
@@ -45,8 +46,9 @@ from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, R
 from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import Tenant
+from axiom_common.state.region_view import EngineBeat, NodeBeat
 from axiom_common.testing.registry import FakeBucket
-from axiom_common.wire import desired, headers, keys, rest, schemas, subjects
+from axiom_common.wire import desired, headers, keys, rest, schemas, subjects, views
 from axiom_gateway.admin import AdminView, admin_app
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -152,6 +154,7 @@ NODE_STATE = NodeState(
     node=NODE,
     incarnation=41,
     seq=1_000_000,
+    base=999_990,
     engines=(ENGINE_STATE,),
     gpus=(GPU, GpuState(index=1, lost=True)),
     host=HOST,
@@ -169,6 +172,7 @@ MESSAGES: tuple[schemas.Message, ...] = (
         node=NODE,
         incarnation=41,
         seq=1_000_000,
+        base=999_999,
         engines=(ENGINE_STATE,),
         gpus=NODE_STATE.gpus,
         host=HOST,
@@ -205,6 +209,16 @@ MESSAGES: tuple[schemas.Message, ...] = (
     schemas.Lease(holder="scheduler-1-5f3a", fence=12),
 )
 
+BEAT = NodeBeat(
+    region=REGION,
+    node=NODE,
+    incarnation=41,
+    seq=1_000_001,
+    base=1_000_000,
+    engines=(EngineBeat(ENGINE, ENGINE_STATE.figures, order=(1, 0), ranks=ENGINE_STATE.ranks),),
+    gpus=(GPU,),
+)
+
 DECLARED: tuple[desired.Declared, ...] = (
     SQL,
     BaseModelSpec(name="llama-3-8b"),
@@ -212,6 +226,7 @@ DECLARED: tuple[desired.Declared, ...] = (
 )
 FLOOR = 17
 
+NODE_VIEW = views.NodeView.of(NODE_STATE, liveness="alive", heard_age_ms=120.5)
 REST: tuple[rest.BaseModel, ...] = (
     rest.AdapterPut(
         name="acme/sql.v2",
@@ -228,12 +243,19 @@ REST: tuple[rest.BaseModel, ...] = (
     rest.BaseModelPut(name="llama-3-8b"),
     rest.DeclaredModel(name="llama-3-8b"),
     rest.ModelList(models=(rest.DeclaredModel(name="llama-3-8b"),)),
-    rest.PlanView.of(PLAN_STATUS),
-    rest.NodeView.of(NODE_STATE, liveness="alive", heard_age_ms=120.5),
-    rest.NodeList(nodes=(rest.NodeView.of(NODE_STATE, liveness="suspect", heard_age_ms=None),)),
-    rest.EngineView.of(NODE_STATE, ENGINE_STATE),
-    rest.EngineList(engines=(rest.EngineView.of(NODE_STATE, ENGINE_STATE),)),
-    rest.EngineView.of(NODE_STATE, ENGINE_STATE).residents[0],
+    views.PlanView.of(PLAN_STATUS),
+    NODE_VIEW,
+    views.NodeList(nodes=(views.NodeView.of(NODE_STATE, liveness="suspect", heard_age_ms=None),)),
+    NODE_VIEW.engines[0],
+    views.EngineList(engines=NODE_VIEW.engines),
+    NODE_VIEW.engines[0].residents[0],
+    NODE_VIEW.engines[0].ranks[0],
+    NODE_VIEW.engines[0].failures[0],
+    NODE_VIEW.gpus[0],
+    views.ThrottleView(reason="power-cap", ms=1_500.0),
+    views.MigView(uuid="MIG-0", memory_used_bytes=1 << 30, memory_total_bytes=1 << 34),
+    views.HostView.of(HOST),
+    views.NodeGone(node="node-1"),
     rest.RegionStatus(nodes=1, engines=2, adapters=24, degraded=("nats",), view_age_ms=12.5),
     rest.Status(
         regions={
@@ -277,8 +299,12 @@ def rest_shapes() -> set[type[Any]]:
     """Every shape of the admin API."""
     return {
         shape
-        for name, shape in vars(rest).items()
-        if inspect.isclass(shape) and shape.__module__ == rest.__name__ and not name.startswith("_")
+        for module in (rest, views)
+        for name, shape in vars(module).items()
+        if inspect.isclass(shape)
+        and shape.__module__ == module.__name__
+        and not name.startswith("_")
+        and shape is not rest.Shape
     }
 
 
@@ -325,7 +351,7 @@ def enums() -> dict[str, list[str]]:
 
 def admin_routes() -> list[str]:
     """Method and path of each route below /admin/v1."""
-    paths = admin_app(_no_bucket(), lambda: AdminView(regions={})).openapi()["paths"]
+    paths = admin_app(_no_bucket(), lambda: AdminView(regions={}), watches_of()).openapi()["paths"]
     return sorted(f"{method.upper()} {path}" for path in paths for method in paths[path])
 
 
@@ -340,6 +366,7 @@ def _tag(kind: type[Any]) -> str:
 def vectors() -> dict[str, bytes]:
     """File name below tests/golden -> its content."""
     files = {f"{_tag(type(m))}.hex": _hex(schemas.encode(m)) for m in MESSAGES}
+    files["node-beat.hex"] = _hex(schemas.encode(BEAT))
     records = [desired.encode(value) for value in DECLARED] + [desired.encode_floor(FLOOR)]
     for record in records:
         files[f"desired-{msgspec.json.decode(record)['type']}.json"] = record + b"\n"

@@ -16,6 +16,7 @@ from tests.eventually import eventually, succeeds
 from tests.owner import task_owner
 from tests.scheduler_region import adapter
 from tests.servers import ChildServer
+from tests.watched_nodes import watches_of
 
 from axiom_cli.declarations import Result, apply_declarations, parse_declarations
 from axiom_common.drivers.nats_connection import NatsConnection
@@ -84,7 +85,7 @@ def opened(nats_server: ChildServer, region: RegionId) -> Opened:
             connection = NatsConnection(nats_server.url, name="test", clock=SystemClock())
             assert await connection.start(owner)
             bucket = await NatsRegistry(connection).bucket(f"desired_{region}")
-            app = admin_app(bucket, lambda: AdminView(regions={}))
+            app = admin_app(bucket, lambda: AdminView(regions={}), watches_of())
             server = HttpServer(
                 Starlette(routes=[Mount("/admin/v1", app)]), host="127.0.0.1", port=0
             )

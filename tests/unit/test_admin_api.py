@@ -14,6 +14,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.owner import task_owner
+from tests.watched_nodes import watches_of
 
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import ConflictError
@@ -88,7 +89,7 @@ async def api(view: Callable[[], AdminView] = lambda: VIEW) -> AsyncIterator[Api
     async with task_owner() as owner:
         registry = FakeRegistry(owner, SystemClock())
         bucket = await registry.bucket(keys.DESIRED_BUCKET)
-        app = Starlette(routes=[Mount("/admin/v1", admin_app(bucket, view))])
+        app = Starlette(routes=[Mount("/admin/v1", admin_app(bucket, view, watches_of(NODE)))])
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://gateway/admin/v1"
@@ -315,7 +316,7 @@ class BusyBucket:
 async def test_a_write_that_never_wins_ends_as_a_conflict() -> None:
     async with api() as it:
         busy = BusyBucket(it.bucket)
-        app = Starlette(routes=[Mount("/admin/v1", admin_app(busy, lambda: VIEW))])
+        app = Starlette(routes=[Mount("/admin/v1", admin_app(busy, lambda: VIEW, watches_of()))])
         async with httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app), base_url="http://gateway/admin/v1"
         ) as client:
@@ -382,7 +383,12 @@ async def test_the_view_is_told() -> None:
             "accepted": False,
             "reason": "lower-fence",
         }
+        assert (await it.client.get("/nodes/n1")).json()["engines"] == node["engines"]
+        assert problem(await it.client.get("/nodes/n2")).code == "not-found"
+        assert problem(await it.client.get("/nodes/n.1")).path == "node"
+        assert problem(await it.client.get("/watch?node=n.1")).path == "node"
         (engine,) = (await it.client.get("/engines")).json()["engines"]
+        assert node["engines"] == [engine]
         (resident,) = engine["residents"]
         assert (engine["node"], engine["running"], engine["hbm_slots"]) == ("n1", 3, 4)
         assert (resident["adapter"], resident["source"]) == ("sql~1", "inferred")
@@ -452,7 +458,7 @@ async def test_a_client_that_goes_while_it_sends_is_no_defect() -> None:
         scope = {"type": "http", "method": "PUT", "path": "/adapters/sql", "headers": []}
         scope |= {"query_string": b"", "http_version": "1.1"}
         # A defect would be raised here, for the server to log.
-        await admin_app(bucket, lambda: VIEW)(scope, receive, send)
+        await admin_app(bucket, lambda: VIEW, watches_of())(scope, receive, send)
         assert sent[0]["status"] == 400
 
 

@@ -14,6 +14,9 @@ HEAD_BYTES_MAX = 64 << 10
 HEAD_S_MAX = 30.0
 """Time for a head that has begun to come, and for a new connection to begin one."""
 
+ABORT = "axiom.abort"
+"""In the scope of a request: closes its connection without waiting for what is still unsent."""
+
 
 class HeadTooLargeError(Exception):
     """Ends the parsing of a request; its client gets a 400."""
@@ -73,6 +76,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:
         self._answering = cycle
+        cycle.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]
         super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]
 
     def _limit_head(self) -> None:

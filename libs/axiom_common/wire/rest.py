@@ -3,7 +3,7 @@
 Input is strict: no coercion, no unknown field. Answers may get more fields, which a client that
 does not know them leaves out. What the server alone can say (`revision`,
 `base_model_known`) may stand in a body, as it does in one that came from a GET, and is not looked
-at.
+at. What a gateway sees of nodes has its shapes in `wire.views`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from axiom_common.errors import InvalidInputError
 from axiom_common.model.adapter import REVISION_MAX, SIZE_BYTES_MAX, AdapterSpec, BaseModelSpec
-from axiom_common.model.engine import EngineState, NodeState, PlanStatus
 from axiom_common.model.ids import NAME_MAX, NAME_PATTERN
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -25,11 +24,13 @@ PublicName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=NAME_M
 Revision = Annotated[int, Field(ge=1, le=REVISION_MAX, json_schema_extra={"readOnly": True})]
 
 
-class _Shape(BaseModel):
+class Shape(BaseModel):
+    """What all answers are: frozen, strict."""
+
     model_config = ConfigDict(frozen=True, strict=True)
 
 
-class _Input(_Shape):
+class _Input(Shape):
     model_config = ConfigDict(extra="forbid")
 
 
@@ -62,7 +63,7 @@ class AdapterPut(_Input):
         )
 
 
-class Adapter(_Shape):
+class Adapter(Shape):
     """A declared adapter. Its base model is known when it is declared, or an engine has it."""
 
     name: PublicName
@@ -89,7 +90,7 @@ class Adapter(_Shape):
         )
 
 
-class AdapterList(_Shape):
+class AdapterList(Shape):
     """A page of adapters by name; `next` goes into `?after=` for the next page."""
 
     adapters: tuple[Adapter, ...]
@@ -107,131 +108,20 @@ class BaseModelPut(_Input):
         return BaseModelSpec(name=name)
 
 
-class DeclaredModel(_Shape):
+class DeclaredModel(Shape):
     """A declared base model."""
 
     name: PublicName
 
 
-class ModelList(_Shape):
+class ModelList(Shape):
     """A page of base models by name."""
 
     models: tuple[DeclaredModel, ...]
     next: str | None = None
 
 
-class PlanView(_Shape):
-    """The plan a node's agent last saw."""
-
-    revision: int
-    fence: int
-    accepted: bool
-    reason: str | None = None
-
-    @classmethod
-    def of(cls, plan: PlanStatus) -> PlanView:
-        """The shape of a plan's status."""
-        return cls(
-            revision=plan.revision, fence=plan.fence, accepted=plan.accepted, reason=plan.reason
-        )
-
-
-class NodeView(_Shape):
-    """A node as the answering gateway sees it. `heard_age_ms`: since its last report."""
-
-    region: str
-    node: str
-    incarnation: int
-    seq: int
-    heard_age_ms: float | None
-    liveness: str
-    engines: tuple[str, ...]
-    plan: PlanView | None = None
-
-    @classmethod
-    def of(cls, state: NodeState, *, liveness: str, heard_age_ms: float | None) -> NodeView:
-        """The shape of a node's state."""
-        return cls(
-            region=state.region,
-            node=state.node,
-            incarnation=state.incarnation,
-            seq=state.seq,
-            heard_age_ms=heard_age_ms,
-            liveness=liveness,
-            engines=tuple(sorted(e.engine for e in state.engines)),
-            plan=PlanView.of(state.plan) if state.plan else None,
-        )
-
-
-class NodeList(_Shape):
-    """All nodes, by region and name."""
-
-    nodes: tuple[NodeView, ...]
-
-
-class ResidentView(_Shape):
-    """One adapter on one engine; `source` says how this is known."""
-
-    adapter: str
-    state: str
-    source: str
-    in_flight: int | None = None
-    age_ms: float
-
-
-class EngineView(_Shape):
-    """An engine as its agent reports it. Residents in its LRU order, oldest first."""
-
-    region: str
-    node: str
-    engine: str
-    url: str
-    base_model: str
-    status: str
-    running: int
-    waiting: int
-    kv_usage: float | None
-    hbm_slots: int
-    host_slots: int
-    max_lora_rank: int
-    residents: tuple[ResidentView, ...]
-
-    @classmethod
-    def of(cls, node: NodeState, engine: EngineState) -> EngineView:
-        """The shape of one engine of a node."""
-        return cls(
-            region=node.region,
-            node=node.node,
-            engine=engine.engine,
-            url=engine.url,
-            base_model=engine.base_model,
-            status=engine.status,
-            running=engine.running,
-            waiting=engine.waiting,
-            kv_usage=engine.kv_usage,
-            hbm_slots=engine.limits.hbm_slots,
-            host_slots=engine.limits.host_slots,
-            max_lora_rank=engine.limits.max_lora_rank,
-            residents=tuple(
-                ResidentView(
-                    adapter=r.adapter,
-                    state=r.state,
-                    source=r.source,
-                    in_flight=r.in_flight,
-                    age_ms=r.age_ms,
-                )
-                for r in engine.residents
-            ),
-        )
-
-
-class EngineList(_Shape):
-    """All engines, by region and id."""
-
-    engines: tuple[EngineView, ...]
-
-
-class RegionStatus(_Shape):
+class RegionStatus(Shape):
     """Counts of one region, what is degraded there, and the age of the view in ms."""
 
     nodes: int
@@ -241,13 +131,13 @@ class RegionStatus(_Shape):
     view_age_ms: float | None
 
 
-class Status(_Shape):
+class Status(Shape):
     """What `axiom status --json` prints."""
 
     regions: dict[str, RegionStatus]
 
 
-class Problem(_Shape):
+class Problem(Shape):
     """An error (RFC 9457). `code` is stable; `path` names the offending field, dotted."""
 
     type: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from axiom_common.errors import InvalidInputError, NotFoundError
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
 from axiom_common.model.engine import NodeState
-from axiom_common.model.ids import RegionId, public_name
+from axiom_common.model.ids import NodeId, RegionId, public_name, token
 from axiom_common.ports.registry import Bucket
 from axiom_common.runtime.desired_store import (
     ABSENT,
@@ -30,16 +30,20 @@ from axiom_common.runtime.desired_store import (
     Stored,
     Written,
 )
-from axiom_common.wire import headers, rest
+from axiom_common.wire import headers, rest, views
 from axiom_gateway.admin_problems import (
     TooLargeError,
     TooSlowError,
     answer_errors_as_problems,
     first_of,
 )
+from axiom_gateway.watch import EVENT_STREAM, NAMED_MAX, Watches, WatchResponse
 
 BODY_TIMEOUT_S = 10.0
 _ETAG = re.compile(r'"([0-9]{1,16})"')
+_JSON = "application/json"
+_ITEMS_A_TURN = 8
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENT_STREAM: {}}}}
 _S = TypeVar("_S", bound=BaseModel)
 
 
@@ -69,7 +73,7 @@ class AdminView:
     regions: Mapping[RegionId, SeenRegion]
 
 
-def admin_app(desired: Bucket, view: Callable[[], AdminView]) -> FastAPI:
+def admin_app(desired: Bucket, view: Callable[[], AdminView], watches: Watches) -> FastAPI:
     """The app to mount at /admin/v1. `desired` is the bucket of desired state."""
     app = FastAPI(
         title="Axiom admin API",
@@ -81,7 +85,7 @@ def admin_app(desired: Bucket, view: Callable[[], AdminView]) -> FastAPI:
     store = DesiredStore(desired)
     app.include_router(_adapter_routes(store, view))
     app.include_router(_model_routes(store))
-    app.include_router(_view_routes(view))
+    app.include_router(_view_routes(view, watches))
     answer_errors_as_problems(app)
     return app
 
@@ -135,6 +139,7 @@ def _if_version(
 
 
 IfVersion = Annotated[int | None, Depends(_if_version)]
+WatchedNodes = Annotated[tuple[str, ...], Query(max_length=NAMED_MAX)]
 Limit = Annotated[int, Query(ge=1, le=rest.PAGE_MAX)]
 
 
@@ -224,27 +229,32 @@ def _model_routes(store: DesiredStore) -> APIRouter:
     return router
 
 
-def _view_routes(view: Callable[[], AdminView]) -> APIRouter:
+def _view_routes(view: Callable[[], AdminView], watches: Watches) -> APIRouter:
     router = APIRouter(tags=["view"])
 
-    @router.get("/nodes")
-    async def list_nodes() -> rest.NodeList:
-        return rest.NodeList(
-            nodes=tuple(
-                rest.NodeView.of(seen.state, liveness=seen.liveness, heard_age_ms=seen.heard_age_ms)
-                for seen in _seen_nodes(view())
-            )
-        )
+    @router.get("/nodes", response_model=views.NodeList)
+    async def list_nodes() -> Response:
+        return await _list(b"nodes", (node_json(seen) for seen in _seen_nodes(view())))
 
-    @router.get("/engines")
-    async def list_engines() -> rest.EngineList:
-        return rest.EngineList(
-            engines=tuple(
-                rest.EngineView.of(seen.state, engine)
-                for seen in _seen_nodes(view())
-                for engine in sorted(seen.state.engines, key=lambda e: e.engine)
-            )
+    @router.get("/nodes/{node}", response_model=views.NodeView)
+    async def get_node(node: str) -> Response:
+        seen = watches.view(NodeId(token(node, path="node")))
+        if seen is None:
+            raise NotFoundError(f"no node {node!r} is known")
+        return Response(seen, media_type=_JSON)
+
+    @router.get("/engines", response_model=views.EngineList)
+    async def list_engines() -> Response:
+        engines = (
+            views.EngineView.of(seen.state, engine).model_dump_json().encode()
+            for seen in _seen_nodes(view())
+            for engine in sorted(seen.state.engines, key=lambda e: e.engine)
         )
+        return await _list(b"engines", engines)
+
+    @router.get("/watch", response_class=Response, status_code=200, responses=_EVENTS)
+    async def watch(node: WatchedNodes = ()) -> Response:
+        return WatchResponse(watches, [NodeId(token(name, path="node")) for name in node])
 
     @router.get("/status")
     async def status() -> rest.Status:
@@ -252,6 +262,22 @@ def _view_routes(view: Callable[[], AdminView]) -> APIRouter:
         return rest.Status(regions={name: _region(seen) for name, seen in regions})
 
     return router
+
+
+def node_json(seen: SeenNode) -> bytes:
+    """A NodeView."""
+    shape = views.NodeView.of(seen.state, liveness=seen.liveness, heard_age_ms=seen.heard_age_ms)
+    return shape.model_dump_json().encode()
+
+
+async def _list(name: bytes, items: Iterable[bytes]) -> Response:
+    """An object of one list. Others get their turn on the way: of a large region it is long."""
+    made: list[bytes] = []
+    for item in items:
+        made.append(item)
+        if len(made) % _ITEMS_A_TURN == 0:
+            await asyncio.sleep(0)
+    return Response(b'{"%b":[%b]}' % (name, b",".join(made)), media_type=_JSON)
 
 
 def _etag(stored: Stored[AdapterSpec] | Stored[BaseModelSpec]) -> str:

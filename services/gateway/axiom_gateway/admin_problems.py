@@ -9,6 +9,7 @@
 | conflict, name-taken (with `path`) | 409 |
 | precondition-failed | 412 |
 | too-large | 413 |
+| too-many-watchers (with Retry-After) | 429 |
 | unavailable (with Retry-After) | 503 |
 | invalid-message (a stored record does not parse), internal | 500 |
 """
@@ -34,10 +35,12 @@ from axiom_common.errors import (
     UnavailableError,
 )
 from axiom_common.wire import headers, rest
+from axiom_gateway.watch import TooManyWatchersError
 
 RETRY_AFTER_S = 2
 DETAIL_MAX, PATH_MAX = 500, 100
 """Characters of what a client sent that its problem says back."""
+_LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 _METHODS = ("GET", "HEAD", "PUT", "DELETE")
 
 
@@ -61,6 +64,7 @@ _STATUS: tuple[tuple[type[AxiomError], HTTPStatus], ...] = (
     (ConflictError, HTTPStatus.CONFLICT),
     (PreconditionError, HTTPStatus.PRECONDITION_FAILED),
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (TooManyWatchersError, HTTPStatus.TOO_MANY_REQUESTS),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 
@@ -93,7 +97,7 @@ def _problem(code: str, status: int, detail: str, *, path: str | None = None) ->
     response = Response(
         problem.model_dump_json(exclude_none=True), status, media_type=rest.PROBLEM_MEDIA_TYPE
     )
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in _LATER:
         response.headers[headers.RETRY_AFTER] = str(RETRY_AFTER_S)
     return response
 

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from axiom_common.errors import UnavailableError
-from axiom_common.model.ids import GatewayId, RegionId
+from axiom_common.model.ids import GatewayId, NodeId, RegionId
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
@@ -20,7 +20,7 @@ from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import REGISTRY_AWAY, REGISTRY_RESET, Readiness, ops_routes
 from axiom_common.wire import keys
-from axiom_gateway.admin import AdminView, SeenRegion, admin_app
+from axiom_gateway.admin import AdminView, SeenRegion, admin_app, node_json
 from axiom_gateway.asgi import App, Receive, Scope, Send
 from axiom_gateway.decisions import DecisionLog
 from axiom_gateway.dispatch import Dispatcher
@@ -34,6 +34,7 @@ from axiom_gateway.prober import Prober
 from axiom_gateway.proxy import Proxy
 from axiom_gateway.settings import GatewaySettings
 from axiom_gateway.state import GatewayState
+from axiom_gateway.watch import Watches
 
 NO_ENGINE_READY = "no-engine-ready"
 SWEEP_EVERY_MS = 250.0
@@ -89,6 +90,8 @@ class GatewayApp:
             region=self._region,
             gateway=GatewayId(settings.gateway),
         )
+        self.watches = Watches(clock, names=self.feed.node_names, view=self._node_json)
+        self.feed.on_change = self.watches.changed
         self._proxy = Proxy(
             clock,
             connect_ms=settings.connect_ms,
@@ -154,7 +157,7 @@ class GatewayApp:
         }
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self.feed.start()
-        admin = admin_app(desired, self.admin_view)
+        admin = admin_app(desired, self.admin_view, self.watches)
         others = Starlette(
             routes=[
                 *ops_routes(self.metrics.registry, self.readiness),
@@ -167,6 +170,7 @@ class GatewayApp:
         """Take no new requests; return when those under way have ended, cut after the bound."""
         self._draining = True
         self._v1.drain()
+        self.watches.close()
         await self._until_idle(self._settings.drain_ms)
         self._v1.cut_all()
         await self._until_idle(CUT_GRACE_MS)
@@ -215,6 +219,10 @@ class GatewayApp:
             view_age_ms=self.feed.view_age_ms(),
         )
         return AdminView(regions={self._region: region})
+
+    def _node_json(self, node: NodeId) -> bytes | None:
+        seen = self.feed.seen_node(node)
+        return None if seen is None else node_json(seen)
 
     def _new_id(self) -> str:
         self._ids += 1

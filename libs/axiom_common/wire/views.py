@@ -1,0 +1,291 @@
+"""The admin API's shapes of what a gateway sees: nodes, their engines, GPUs and adapters.
+
+All of it is as the node's agent last told it, with the requests that gateways have in flight added;
+unknown is null. Every age is in ms at the moment of the answer's making, or says otherwise.
+"""
+
+from __future__ import annotations
+
+from axiom_common.model.adapter import Residency
+from axiom_common.model.engine import (
+    EngineFigures,
+    EngineRank,
+    EngineState,
+    GpuState,
+    HostState,
+    NodeState,
+    PlanStatus,
+)
+from axiom_common.wire.rest import Shape
+
+THROTTLES = {
+    1: "idle",
+    2: "application-clocks",
+    4: "power-cap",
+    8: "hw-slowdown",
+    16: "sync-boost",
+    32: "sw-thermal",
+    64: "hw-thermal",
+    128: "power-brake",
+    256: "display-clocks",
+}
+"""NVML's bits for why clocks are held down."""
+
+
+class PlanView(Shape):
+    """The plan a node's agent last saw."""
+
+    revision: int
+    fence: int
+    accepted: bool
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, plan: PlanStatus) -> PlanView:
+        """The shape of a plan's status."""
+        return cls(
+            revision=plan.revision, fence=plan.fence, accepted=plan.accepted, reason=plan.reason
+        )
+
+
+class ThrottleView(Shape):
+    """Why a GPU's clocks are held down, and for how long without a break; null: not told."""
+
+    reason: str
+    ms: float | None
+
+
+class MigView(Shape):
+    """One MIG instance of a GPU."""
+
+    uuid: str
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+
+
+class GpuView(Shape):
+    """One GPU as NVML tells of it. `throttles` null: the driver does not say."""
+
+    index: int
+    uuid: str | None
+    name: str | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    utilization: float | None
+    memory_utilization: float | None
+    temperature_c: float | None
+    power_w: float | None
+    power_limit_w: float | None
+    sm_clock_mhz: int | None
+    sm_clock_max_mhz: int | None
+    memory_clock_mhz: int | None
+    throttles: tuple[ThrottleView, ...] | None
+    ecc_corrected: int | None
+    ecc_uncorrected: int | None
+    xid: int | None
+    xid_age_ms: float | None
+    pcie_rx_bytes_per_s: float | None
+    pcie_tx_bytes_per_s: float | None
+    nvlink_rx_bytes_per_s: float | None
+    nvlink_tx_bytes_per_s: float | None
+    mig: tuple[MigView, ...]
+    lost: bool
+
+    @classmethod
+    def of(cls, gpu: GpuState) -> GpuView:
+        """The shape of a GPU."""
+        same = {name: getattr(gpu, name) for name in _GPU_AS_IS}
+        mig = tuple(MigView(**one._asdict()) for one in gpu.mig)
+        return cls(throttles=_throttles(gpu), mig=mig, **same)
+
+
+_GPU_AS_IS = tuple(name for name in GpuView.model_fields if name not in {"throttles", "mig"})
+
+
+class HostView(Shape):
+    """A host's memory and disk for adapters, in bytes."""
+
+    memory_total_bytes: int | None
+    memory_available_bytes: int | None
+    page_cache_bytes: int | None
+    adapter_cache_bytes: int | None
+    adapter_disk_total_bytes: int | None
+    adapter_disk_free_bytes: int | None
+
+    @classmethod
+    def of(cls, host: HostState) -> HostView:
+        """The shape of a host's state."""
+        return cls(**{name: getattr(host, name) for name in cls.model_fields})
+
+
+class ResidentView(Shape):
+    """One adapter on one engine. `source` says how this is known, `age_ms` how old that knowledge
+    was when the agent told it; `in_flight` null: the engine's own requests are not known."""
+
+    adapter: str
+    state: str
+    source: str
+    in_flight: int | None
+    remaining_ms: float
+    age_ms: float
+
+    @classmethod
+    def of(cls, resident: Residency) -> ResidentView:
+        """The shape of a residency."""
+        return cls(**{name: getattr(resident, name) for name in cls.model_fields})
+
+
+class RankView(Shape):
+    """One data-parallel rank behind an engine's address."""
+
+    rank: int
+    running: int
+    waiting: int
+    kv_usage: float | None
+
+    @classmethod
+    def of(cls, rank: EngineRank) -> RankView:
+        """The shape of a rank."""
+        return cls(**rank._asdict())
+
+
+class FailureView(Shape):
+    """An adapter that the engine could not load, left out there until the time has passed."""
+
+    adapter: str
+    reason: str
+    retry_in_ms: float
+
+
+class _Figures(Shape):
+    """What of an engine changes all the time: `EngineFigures`."""
+
+    sample: int
+    sample_age_ms: float
+    running: int
+    waiting: int
+    deferred: int
+    kv_usage: float | None
+    ttft_ms: float | None
+    tpot_ms: float | None
+    prefill_ms_per_token: float | None
+    load_queue_ms: float
+    preemptions_per_s: float | None
+    rejections_per_s: float | None
+    prefix_hit_share: float | None
+
+
+class EngineView(_Figures):
+    """An engine as its agent reports it. Residents in its LRU order, oldest first; `gpus` are
+    indexes into those of the node."""
+
+    region: str
+    node: str
+    engine: str
+    url: str
+    kind: str
+    base_model: str
+    served_name: str
+    status: str
+    role: str
+    max_num_seqs: int
+    hbm_slots: int
+    host_slots: int
+    max_lora_rank: int
+    kv_tokens: int | None
+    gpus: tuple[int, ...]
+    ranks: tuple[RankView, ...]
+    residents: tuple[ResidentView, ...]
+    registered: tuple[str, ...]
+    failures: tuple[FailureView, ...]
+
+    @classmethod
+    def of(cls, node: NodeState, engine: EngineState) -> EngineView:
+        """The shape of one engine of a node."""
+        limits = engine.limits
+        return cls(
+            region=node.region,
+            node=node.node,
+            engine=engine.engine,
+            url=engine.url,
+            kind=engine.kind,
+            base_model=engine.base_model,
+            served_name=engine.served_name,
+            status=engine.status,
+            role=engine.role,
+            max_num_seqs=limits.max_num_seqs,
+            hbm_slots=limits.hbm_slots,
+            host_slots=limits.host_slots,
+            max_lora_rank=limits.max_lora_rank,
+            kv_tokens=limits.kv_tokens,
+            gpus=engine.gpus,
+            ranks=tuple(RankView.of(rank) for rank in engine.ranks),
+            residents=tuple(ResidentView.of(resident) for resident in engine.residents),
+            registered=engine.registered,
+            failures=tuple(
+                FailureView(adapter=f.adapter, reason=f.reason, retry_in_ms=f.retry_in_ms)
+                for f in engine.failures
+            ),
+            **{name: getattr(engine, name) for name in EngineFigures._fields},
+        )
+
+
+class EngineList(Shape):
+    """All engines, by region and id."""
+
+    engines: tuple[EngineView, ...]
+
+
+class NodeView(Shape):
+    """A node as the answering gateway sees it. `heard_age_ms`: since its last report, null: known
+    from the shadow cache only. `gpus` empty: NVML does not say."""
+
+    region: str
+    node: str
+    incarnation: int
+    seq: int
+    heard_age_ms: float | None
+    liveness: str
+    engines: tuple[EngineView, ...]
+    gpus: tuple[GpuView, ...]
+    host: HostView | None
+    plan: PlanView | None
+
+    @classmethod
+    def of(cls, state: NodeState, *, liveness: str, heard_age_ms: float | None) -> NodeView:
+        """The shape of a node's state."""
+        engines = sorted(state.engines, key=lambda engine: engine.engine)
+        return cls(
+            region=state.region,
+            node=state.node,
+            incarnation=state.incarnation,
+            seq=state.seq,
+            heard_age_ms=heard_age_ms,
+            liveness=liveness,
+            engines=tuple(EngineView.of(state, engine) for engine in engines),
+            gpus=tuple(GpuView.of(gpu) for gpu in state.gpus),
+            host=HostView.of(state.host) if state.host else None,
+            plan=PlanView.of(state.plan) if state.plan else None,
+        )
+
+
+class NodeList(Shape):
+    """All nodes, by region and name."""
+
+    nodes: tuple[NodeView, ...]
+
+
+class NodeGone(Shape):
+    """A node that a watch told of and that the gateway has forgotten."""
+
+    node: str
+
+
+def _throttles(gpu: GpuState) -> tuple[ThrottleView, ...] | None:
+    if gpu.throttle is None:
+        return None
+    ms = dict(gpu.throttled_ms)
+    bits = [1 << n for n in range(gpu.throttle.bit_length()) if gpu.throttle >> n & 1]
+    return tuple(
+        ThrottleView(reason=THROTTLES.get(bit, f"bit-{bit}"), ms=ms.get(bit)) for bit in bits
+    )

@@ -1,0 +1,142 @@
+"""`GET /admin/v1/watch` of a gateway on a socket, with a real agent and simulated engines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.eventually import eventually
+from tests.gateway_region import HOST, NODE, Gateway, region_of, served
+
+from axiom_gateway import watch
+
+WATCH = "/admin/v1/watch"
+
+
+class Stream:
+    """The events that a watcher gets."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+    async def next(self) -> tuple[str, dict[str, Any]]:
+        kind = await self._field(b"event: ")
+        return kind.decode(), json.loads(await self._field(b"data: "))
+
+    async def node(self) -> dict[str, Any]:
+        kind, seen = await self.next()
+        assert kind == "node"
+        return seen
+
+    async def _field(self, name: bytes) -> bytes:
+        async with asyncio.timeout(10):
+            while not (line := await self._content.readline()).startswith(name):
+                assert line, "the stream ended"
+        return bytes(line.removeprefix(name).strip())
+
+
+@asynccontextmanager
+async def watching(gateway: Gateway, query: str = "") -> AsyncIterator[Stream]:
+    async with gateway.client.get(WATCH + query, timeout=None) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield Stream(response.content)
+
+
+def residents(seen: dict[str, Any]) -> set[str]:
+    return {r["adapter"] for engine in seen["engines"] for r in engine["residents"]}
+
+
+async def test_a_load_is_told_to_all_who_watch_and_they_may_go() -> None:
+    async with region_of(1) as region, served(region) as gateway:
+        await region.declare("sql")
+        await gateway.knows("sql")
+        async with watching(gateway) as everything, watching(gateway, f"?node={NODE}") as one:
+            assert residents(await everything.node()) == residents(await one.node()) == set()
+            assert (await gateway.ask("sql")).status == 200
+            for stream in (everything, one):
+                while "sql~1" not in residents(await stream.node()):
+                    pass
+            assert len(gateway.app.watches) == 2
+        await eventually(lambda: len(gateway.app.watches) == 0)
+        assert (await gateway.get(f"/admin/v1/nodes/{NODE}")).json["node"] == NODE
+
+
+async def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "HEARTBEAT_S", 0.02)
+    async with (
+        region_of(0, agent=False) as region,
+        served(region) as gateway,
+        gateway.client.get(f"{WATCH}?node=nobody") as response,
+    ):
+        assert await response.content.readline() == b": still here\n"
+
+
+async def test_more_than_can_be_served_are_refused() -> None:
+    async with region_of(0, agent=False) as region, served(region) as gateway:
+        opened = [gateway.app.watches.open([]) for _ in range(watch.WATCHERS_MAX)]
+        refused = await gateway.get(WATCH)
+        assert (refused.status, refused.json["code"]) == (429, "too-many-watchers")
+        assert refused.headers["retry-after"]
+        gateway.app.watches.leave(opened[0])
+        async with watching(gateway):
+            assert len(gateway.app.watches) == watch.WATCHERS_MAX
+        too_many = "&".join(f"node=n{n}" for n in range(watch.NAMED_MAX + 1))
+        assert (await gateway.get(f"{WATCH}?{too_many}")).json["path"] == "node"
+
+
+async def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "WRITE_S", 0.2)
+    async with region_of(1) as region, served(region) as gateway:
+        client = deaf_client(gateway)
+        await until_stuck(gateway)
+        await eventually(lambda: len(gateway.app.watches) == 0)
+        await eventually(lambda: not deaf_connections(gateway, client))
+        client.close()
+
+
+async def test_a_gateway_that_stops_ends_its_watches_those_that_do_not_read_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "LAST_WORD_S", 0.2)
+    async with region_of(1) as region:
+        gateway = await region.start_gateway()
+        await gateway.sees(region.engines[0].id)
+        async with watching(gateway, "?node=another"):
+            client = deaf_client(gateway)
+            await until_stuck(gateway, watchers=2)
+            # Far below the time that open responses have to end by themselves (22 s).
+            async with asyncio.timeout(10):
+                await gateway.stop()
+        assert len(gateway.app.watches) == 0
+        client.close()
+
+
+def deaf_client(gateway: Gateway) -> socket.socket:
+    """Asks, and reads nothing."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect((HOST, gateway._server.port))
+    client.sendall(b"GET %b HTTP/1.1\r\nhost: h\r\n\r\n" % WATCH.encode())
+    return client
+
+
+def deaf_connections(gateway: Gateway, client: socket.socket) -> list[Any]:
+    here = client.getsockname()
+    connections = gateway._server._server.server_state.connections
+    return [c for c in connections if c.transport.get_extra_info("peername") == here]
+
+
+async def until_stuck(gateway: Gateway, *, watchers: int = 1) -> None:
+    """Tell more than all buffers on the way hold."""
+    await eventually(lambda: len(gateway.app.watches) == watchers)
+    gateway.app.watches.view = lambda node: b"x" * 16_000_000
+    gateway.app.watches.changed(NODE, False)
+    connections = gateway._server._server.server_state.connections
+    await eventually(
+        lambda: any(c.transport.get_write_buffer_size() > 1_000_000 for c in connections)
+    )
