@@ -20,7 +20,7 @@ from rich.text import Text
 from axiom_cli.admin import admin_of
 from axiom_cli.output import print_figures, table_console
 from axiom_cli.stack.servers import HOST, nats_binary, valkey_binary
-from axiom_common.drivers.nvml_gpus import NvmlGpus
+from axiom_common.drivers.nvml_reader import NvmlReader
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import AxiomError, NotFoundError, SettingsError, UnavailableError
 from axiom_common.model.ids import RegionId
@@ -173,7 +173,7 @@ def _binary(name: str, find: Callable[[], Path], *, flag: str) -> Check:
 
 
 def _nvml() -> Check:
-    gpus = NvmlGpus().read()
+    gpus = NvmlReader().look(0.0)
     if not gpus:
         return Check(
             name="nvml",

@@ -8,10 +8,11 @@ from axiom_common.model.engine import GpuState
 
 
 class FakeGpus:
-    """Answers with what it was given; `lose` makes one GPU silent, as when it falls off the bus."""
+    """Answers with what it was given. As with real ones, who was there once is lost, not gone."""
 
     def __init__(self, *gpus: GpuState) -> None:
-        self._gpus = {gpu.index: gpu for gpu in gpus}
+        self._gpus: tuple[GpuState, ...] = ()
+        self.show(*gpus)
 
     async def run(self) -> None:
         """They are as they were given."""
@@ -19,8 +20,18 @@ class FakeGpus:
 
     def read(self) -> tuple[GpuState, ...]:
         """All GPUs by index."""
-        return tuple(self._gpus[index] for index in sorted(self._gpus))
+        return self._gpus
+
+    def show(self, *gpus: GpuState) -> None:
+        """From now on these are there."""
+        there = {gpu.index: gpu for gpu in self._gpus}
+        for gpu in self._gpus:
+            there[gpu.index] = GpuState(index=gpu.index, uuid=gpu.uuid, name=gpu.name, lost=True)
+        there |= {gpu.index: gpu for gpu in gpus}
+        gpus = tuple(there[index] for index in sorted(there))
+        if gpus != self._gpus:
+            self._gpus = gpus
 
     def lose(self, index: int) -> None:
-        """All that is left of a lost GPU is its index."""
-        self._gpus[index] = GpuState(index=index, lost=True)
+        """One falls off the bus."""
+        self.show(*(gpu for gpu in self._gpus if gpu.index != index))
