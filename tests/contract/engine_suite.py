@@ -23,7 +23,8 @@ class EngineUnderTest:
     """An engine with `HBM_SLOTS` and `HOST_SLOTS`, none of `NAMES` registered.
 
     `run(name)` is a context in which one request for `name` runs and has produced output.
-    `gone` is the port to an engine that is not there.
+    `gone` is the port to an engine that is not there. `tells_use`: its samples name the adapters
+    that run. `names_max`: it answers to so many names of adapters; None: to any number.
     """
 
     engine: Engine
@@ -33,6 +34,8 @@ class EngineUnderTest:
     missing_path: str
     run: Callable[[EngineAdapter], AbstractAsyncContextManager[None]]
     tells_residency: bool
+    tells_use: bool = True
+    names_max: int | None = None
 
     async def load(self, *names: EngineAdapter) -> None:
         """Load each from its path."""
@@ -57,12 +60,15 @@ class EngineSuite:
             for call in (
                 test.gone.sample(),
                 test.gone.models(),
-                test.gone.residency(),
                 test.gone.load(NAMES[0], test.path(NAMES[0])),
                 test.gone.unload(NAMES[0]),
             ):
                 with pytest.raises(UnavailableError):
                     await call
+            if test.tells_use:
+                # What never tells is not asked.
+                with pytest.raises(UnavailableError):
+                    await test.gone.residency()
 
     async def test_models_are_the_base_and_what_is_loaded(self) -> None:
         async with self.open() as test:
@@ -96,11 +102,19 @@ class EngineSuite:
             assert test.missing_path in str(refused.value)
             assert NAMES[0] not in (await test.engine.models()).adapters
 
-    async def test_names_beyond_all_memory_are_registered(self) -> None:
+    async def test_names_beyond_all_memory_are_registered_or_push_out_the_oldest(self) -> None:
         async with self.open() as test:
             assert len(NAMES) > HOST_SLOTS
             await test.load(*NAMES)
-            assert set(NAMES) <= set((await test.engine.models()).adapters)
+            kept = NAMES if test.names_max is None else NAMES[-test.names_max :]
+            listed = (await test.engine.models()).adapters
+            assert [name for name in listed if name in NAMES] == list(kept)
+
+    async def test_a_name_that_was_pushed_out_can_be_loaded_and_used_again(self) -> None:
+        async with self.open() as test:
+            await test.load(*NAMES, NAMES[0])
+            async with test.run(NAMES[0]):
+                assert NAMES[0] in (await test.engine.models()).adapters
 
     async def test_unloading_forgets_and_forgetting_twice_is_no_error(self) -> None:
         async with self.open() as test:
@@ -176,7 +190,8 @@ class EngineSuite:
 
         async def look() -> None:
             samples.append(await test.engine.sample())
-            assert (samples[-1].running, samples[-1].in_use) == (running, in_use)
+            told = in_use if test.tells_use else frozenset()
+            assert (samples[-1].running, samples[-1].in_use) == (running, told)
 
         await succeeds(look, despite=AssertionError, within_s=10.0)
         return samples[-1]

@@ -32,6 +32,11 @@ def simulated_engine(data_dir: Path, *flags: str) -> ChildServer:
     return ChildServer(kind, data_dir)
 
 
+def simulated_sglang(data_dir: Path, *flags: str) -> ChildServer:
+    """An SGLang with the same memory for adapters: its base model has a slot of its own."""
+    return simulated_engine(data_dir, "--kind", "sglang", "--max-loras", "3", *flags)
+
+
 def adapter_folders(root: Path, names: Iterable[str], *, rank: int = 8) -> Path:
     """Folders that a check of paths takes for adapters."""
     for name in names:

@@ -1,4 +1,4 @@
-"""The `Engine` port: the fake, and the driver against a simulated engine, under one suite."""
+"""The `Engine` port: the fake, and the drivers against simulated engines, under one suite."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 from tests.contract.engine_suite import (
     HBM_SLOTS,
@@ -14,10 +15,16 @@ from tests.contract.engine_suite import (
     EngineSuite,
     EngineUnderTest,
 )
-from tests.contract.simulated_engine import adapter_folders, simulated_engine
+from tests.contract.simulated_engine import (
+    adapter_folders,
+    simulated_engine,
+    simulated_sglang,
+)
+from tests.contract.vllm_client import VllmClient
 from tests.contract.vllm_under_test import MISSING, driver_under_test
-from tests.servers import running
+from tests.servers import free_port, running
 
+from axiom_common.drivers.sglang_engine import SglangEngine
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.testing.engine import FakeEngine
 
@@ -98,3 +105,46 @@ class TestVllmEngineThatTells(TestVllmEngine):
     def _engine(self, telling_engine: str, folders: Path) -> None:
         self.url = telling_engine
         self.adapters = folders
+
+
+@pytest.fixture(scope="module")
+def sglang(folders: Path) -> Iterator[str]:
+    with running(simulated_sglang(folders / "sglang")) as server:
+        yield server.url
+
+
+class TestSglangEngine(EngineSuite):
+    """Its samples name no adapters, and it answers to as many names as host RAM has room for."""
+
+    @pytest.fixture(autouse=True)
+    def _engine(self, sglang: str, folders: Path) -> None:
+        self.url = sglang
+        self.adapters = folders
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[EngineUnderTest]:
+        engine = SglangEngine(self.url)
+        gone = SglangEngine(f"http://127.0.0.1:{free_port()}")
+        async with aiohttp.ClientSession() as session:
+            client = VllmClient(self.url, session, base="tiny", path=str)
+
+            @asynccontextmanager
+            async def run(name: EngineAdapter) -> AsyncIterator[None]:
+                async with client.running(f"tiny:{name}"):
+                    yield
+
+            for name in NAMES:
+                await engine.unload(name)
+            yield EngineUnderTest(
+                engine=engine,
+                gone=gone,
+                base="tiny",
+                path=lambda name: str(self.adapters / name),
+                missing_path=MISSING,
+                run=run,
+                tells_residency=False,
+                tells_use=False,
+                names_max=HOST_SLOTS,
+            )
+        await engine.close()
+        await gone.close()

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
-import aiohttp
 import msgspec
 
+from axiom_common.drivers.engine_client import (
+    METRICS_PATH,
+    EngineClient,
+    decoded,
+    expect_ok,
+    message_in,
+)
 from axiom_common.drivers.vllm_metrics import read_metrics
-from axiom_common.errors import EngineCallError, UnavailableError
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.ports.engine import EngineModels, EngineResidency, EngineSample
 
-HEALTH_PATH = "/health"
-METRICS_PATH = "/metrics"
-MODELS_PATH = "/v1/models"
 LOAD_PATH = "/v1/load_lora_adapter"
 UNLOAD_PATH = "/v1/unload_lora_adapter"
 RESIDENCY_PATH = "/agent/lora_residency"
 
-_ANSWER_BYTES_MAX = 16 << 20
-_CONNECTIONS_MAX = 8
 _ALREADY_LOADED = "already been loaded"
-_MESSAGE_CHARS_MAX = 400
-_NAME_CHARS_MAX = 256
-
-T = TypeVar("T")
-
-
-class _Model(msgspec.Struct):
-    id: str
-    root: str | None = None
-    parent: str | None = None
-
-
-class _ModelList(msgspec.Struct):
-    data: list[_Model]
 
 
 class _Worker(msgspec.Struct):
@@ -58,38 +42,22 @@ class VllmEngine:
     def __init__(
         self, url: str, *, timeout_ms: float = 2_000.0, load_timeout_ms: float = 60_000.0
     ) -> None:
-        self._url = url.rstrip("/")
-        self._timeout_ms = timeout_ms
+        self._client = EngineClient(url, timeout_ms=timeout_ms)
         self._load_timeout_ms = load_timeout_ms
-        self._session: aiohttp.ClientSession | None = None
-        self._tells_residency = True
+        self._silent_since: int | None = None
 
     async def healthy(self) -> bool:
         """Whether /health answers 200; never raises."""
-        try:
-            status, _ = await self._call("GET", HEALTH_PATH)
-        except UnavailableError:
-            return False
-        return status == 200
+        return await self._client.healthy()
 
     async def sample(self) -> EngineSample:
         """Scrape the metrics."""
-        page = await self._get(METRICS_PATH)
+        page = await self._client.get(METRICS_PATH)
         return read_metrics(page.decode("utf-8", "replace"))
 
     async def models(self) -> EngineModels:
         """List the names that the engine answers to."""
-        everything = _decode(await self._get(MODELS_PATH), _ModelList).data
-        # A longer name is none that anybody could ask for, and would only make reports too large.
-        listed = [model for model in everything if len(model.id) <= _NAME_CHARS_MAX]
-        return EngineModels(
-            base=tuple(model.id for model in listed if model.parent is None),
-            adapters={
-                EngineAdapter(model.id): model.root or ""
-                for model in listed
-                if model.parent is not None
-            },
-        )
+        return await self._client.models()
 
     async def residency(self) -> EngineResidency | None:
         """The engine's own word on residency; None where it has none.
@@ -97,14 +65,13 @@ class VllmEngine:
         An engine without the route is not asked again until it was out of reach, for only a new
         process can have learned it.
         """
-        if not self._tells_residency:
+        if self._silent_since == self._client.outages:
             return None
-        status, body = await self._call("GET", RESIDENCY_PATH)
-        if status in (404, 405):
-            self._tells_residency = False
+        status, body = await self._client.call("GET", RESIDENCY_PATH)
+        self._silent_since = self._client.outages if status in (404, 405) else None
         if status != 200:
             return None
-        told = _decode(body, _Residency)
+        told = decoded(body, _Residency)
         if not told.workers:
             return None
         return _residency(told)
@@ -112,67 +79,22 @@ class VllmEngine:
     async def load(self, name: EngineAdapter, path: str) -> None:
         """Register `name` and make it resident, unless it is registered for this path already."""
         body = {"lora_name": name, "lora_path": path}
-        status, answer = await self._call("POST", LOAD_PATH, body, self._load_timeout_ms)
-        if status == 400 and _ALREADY_LOADED in _message(answer):
+        status, answer = await self._client.call("POST", LOAD_PATH, body, self._load_timeout_ms)
+        if status == 400 and _ALREADY_LOADED in message_in(answer):
             loaded_from = (await self.models()).adapters.get(name)
             if loaded_from in ("", path):
                 return
-        _expect(status, answer)
+        expect_ok(status, answer)
 
     async def unload(self, name: EngineAdapter) -> None:
         """Forget `name`. An unknown name is no error."""
-        status, answer = await self._call("POST", UNLOAD_PATH, {"lora_name": name})
+        status, answer = await self._client.call("POST", UNLOAD_PATH, {"lora_name": name})
         if status != 404:
-            _expect(status, answer)
+            expect_ok(status, answer)
 
     async def close(self) -> None:
         """Let go of connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    async def _get(self, path: str) -> bytes:
-        status, body = await self._call("GET", path)
-        _expect(status, body)
-        return body
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        body: dict[str, str] | None = None,
-        timeout_ms: float | None = None,
-    ) -> tuple[int, bytes]:
-        """(status, body); UnavailableError when no whole answer came in time."""
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=_CONNECTIONS_MAX)
-            self._session = aiohttp.ClientSession(connector=connector)
-        total_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        try:
-            async with self._session.request(
-                method,
-                self._url + path,
-                json=body,
-                timeout=aiohttp.ClientTimeout(total=total_ms / 1e3),
-                allow_redirects=False,
-            ) as response:
-                answer = await _read_bounded(response.content)
-                return response.status, answer
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._tells_residency = True
-            problem = str(error) or type(error).__name__
-            raise UnavailableError(f"{method} {self._url}{path}: {problem}") from error
-
-
-async def _read_bounded(content: aiohttp.StreamReader) -> bytes:
-    parts = []
-    size = 0
-    async for part in content.iter_any():
-        parts.append(part)
-        size += len(part)
-        if size > _ANSWER_BYTES_MAX:
-            raise aiohttp.ClientPayloadError(f"an answer above {_ANSWER_BYTES_MAX} bytes")
-    return b"".join(parts)
+        await self._client.close()
 
 
 def _residency(told: _Residency) -> EngineResidency:
@@ -191,27 +113,3 @@ def _residency(told: _Residency) -> EngineResidency:
         hbm_slots=worker.max_loras,
         host_slots=worker.max_cpu_loras,
     )
-
-
-def _expect(status: int, answer: bytes) -> None:
-    if status != 200:
-        raise EngineCallError(_message(answer) or f"HTTP {status}", status=status)
-
-
-def _message(answer: bytes) -> str:
-    """The engine's error message; else the start of whatever it said."""
-    try:
-        body: Any = msgspec.json.decode(answer)
-    except msgspec.DecodeError:
-        body = None
-    error = body.get("error") if isinstance(body, dict) else None
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return str(error["message"])[:_MESSAGE_CHARS_MAX]
-    return answer[:_MESSAGE_CHARS_MAX].decode("utf-8", "replace").strip()
-
-
-def _decode(body: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise EngineCallError(f"an answer that does not parse: {error}", status=200) from error

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import SettingsError
+from axiom_common.ports.engine import SGLANG, VLLM
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.lifecycle import run_process
 from axiom_common.runtime.logging import Log, set_up_logging
@@ -18,6 +19,8 @@ from axiom_common.runtime.settings import exit_on_bad_settings
 from axiom_sim.engine.engine import EngineConfig, SimulatedEngine
 from axiom_sim.engine.profiles import PROFILES
 from axiom_sim.engine.server import EngineServer
+from axiom_sim.sglang.engine import SglangEngine
+from axiom_sim.sglang.server import SglangServer
 
 _DEFAULTS = EngineConfig()
 _BOUNDS: dict[str, tuple[float, float]] = {
@@ -56,10 +59,14 @@ async def _serve(
     stop: asyncio.Event,
 ) -> None:
     clock = SystemClock()
-    engine = SimulatedEngine(config, clock)
-    server = HttpServer(
-        EngineServer(engine), host=arguments.host, port=arguments.port, drain_s=_DRAIN_S
-    )
+    engine: SimulatedEngine
+    if arguments.kind == SGLANG:
+        engine = sglang = SglangEngine(config, clock)
+        app: EngineServer = SglangServer(sglang)
+    else:
+        engine = SimulatedEngine(config, clock)
+        app = EngineServer(engine)
+    server = HttpServer(app, host=arguments.host, port=arguments.port, drain_s=_DRAIN_S)
     group.create_task(engine.loop.run(), name="steps")
     serving = group.create_task(server.serve(), name="http")
     Log("axiom.sim.engine", clock).info("listening", port=server.port)
@@ -87,16 +94,29 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="axiom-sim-engine",
-        description="An inference engine that behaves like vLLM and needs no GPU.",
+        description="An inference engine that behaves like vLLM or SGLang and needs no GPU.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, default=8000, help="port to listen on; 0 picks a free one")
+    add("--kind", choices=(VLLM, SGLANG), default=VLLM, help="which server it behaves like")
     add("--served-model-name", default=_DEFAULTS.served_model_name, help="name of the base model")
     add("--profile", choices=sorted(PROFILES), default="h100-8b", help="what steps and loads cost")
-    add("--max-loras", type=int, default=_DEFAULTS.max_loras, help="HBM slots; 0: no adapters")
-    add("--max-cpu-loras", type=int, default=_DEFAULTS.max_cpu_loras, help="host copies")
+    add(
+        "--max-loras",
+        "--max-loras-per-batch",
+        type=int,
+        default=_DEFAULTS.max_loras,
+        help="HBM slots (SGLang's base model has one of them); 0: no adapters",
+    )
+    add(
+        "--max-cpu-loras",
+        "--max-loaded-loras",
+        type=int,
+        default=_DEFAULTS.max_cpu_loras,
+        help="host copies",
+    )
     add("--max-lora-rank", type=int, default=_DEFAULTS.max_lora_rank, help="largest rank")
     add("--max-num-seqs", type=int, help="batch size; the profile's when not given")
     add("--max-model-len", type=int, default=_DEFAULTS.max_model_len, help="context, in tokens")
@@ -130,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         help="echo x-request-id",
     )
     add("--tell-residency", action="store_true", help="as with Axiom's worker extension")
+    add("--tell-loaded", action="store_true", help="metrics that name the adapters held")
     return parser
 
 

@@ -128,6 +128,10 @@ class Batch:
         names = (s.adapter.name for s in self._running if s.adapter is not None and s.generated)
         return tuple(dict.fromkeys(names))
 
+    def wants(self, adapter: Adapter) -> bool:
+        """Whether a live request, be it waiting, is for `adapter`."""
+        return any(s.adapter is adapter for s in (*self._running, *self._waiting))
+
     def submit(self, sequence: Sequence) -> None:
         """Append to the waiting line. It must fit into an empty engine."""
         if not self.kv.fits(sequence.prompt_tokens + sequence.output_tokens):

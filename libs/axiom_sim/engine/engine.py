@@ -35,6 +35,7 @@ class EngineConfig:
     """How to run one engine; names as vLLM's flags where it has them.
 
     `max_loras` 0: no adapters are served. `answer_tokens_max` bounds answers that nobody cuts.
+    `tell_loaded`: the metrics name the adapters held, as a later vLLM's do.
     """
 
     served_model_name: str = "sim-8b"
@@ -54,6 +55,7 @@ class EngineConfig:
     prompt_tokens_details: bool = False
     request_id_headers: bool = False
     tell_residency: bool = False
+    tell_loaded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +78,20 @@ class Generation:
 
 
 class SimulatedEngine:
-    """All that one engine knows and does. `loop.run()` must run as a task of its owner."""
+    """All that one engine knows and does. `loop.run()` must run as a task of its owner.
 
-    def __init__(self, config: EngineConfig, clock: Clock) -> None:
+    Engines of other kinds are this one with their own ways with names, slots and metrics.
+    """
+
+    names_type: type[AdapterNames] = AdapterNames
+    metrics_type: type[EngineMetrics] = EngineMetrics
+
+    def __init__(
+        self, config: EngineConfig, clock: Clock, *, slots: AdapterSlots | None = None
+    ) -> None:
         profile = config.profile
         self.config = config
-        self.names = AdapterNames(
+        self.names = self.names_type(
             base=config.served_model_name,
             store=AdapterStore(
                 check_paths=config.check_paths,
@@ -90,7 +100,9 @@ class SimulatedEngine:
             ),
             max_rank=config.max_lora_rank,
         )
-        self.slots = AdapterSlots(hbm_slots=config.max_loras, host_slots=config.max_cpu_loras)
+        self.slots = slots or AdapterSlots(
+            hbm_slots=config.max_loras, host_slots=config.max_cpu_loras
+        )
         self.batch = Batch(
             profile=profile,
             max_num_seqs=config.max_num_seqs or profile.max_num_seqs,
@@ -99,10 +111,11 @@ class SimulatedEngine:
                 blocks=profile.kv_tokens // config.block_size, block_tokens=config.block_size
             ),
         )
-        self.metrics = EngineMetrics(
+        self.metrics = self.metrics_type(
             model_name=config.served_model_name,
             max_loras=config.max_loras,
             started_unix_s=unix_s(),
+            tell_loaded=config.tell_loaded,
         )
         self.loop = EngineLoop(
             self.batch,
@@ -113,6 +126,9 @@ class SimulatedEngine:
         )
         self._clock = clock
         self._ids = 0
+
+    async def prepare(self, model: str | None) -> None:
+        """Whatever has to be done before a request for `model` can be queued."""
 
     def ask(self, question: Question, request_id: str | None) -> Generation:
         """Queue a question; its tokens come by `stream`."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from axiom_sim.engine.batch import Batch, Sequence
+from axiom_sim.engine.slots import AdapterSlots
 
 CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 _LORA_SERIES_MAX = 4096
@@ -31,7 +32,9 @@ _REQUEST_S = (
 _TOKENS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0)
 
 
-class _Histogram:
+class Histogram:
+    """Counts of values up to each bound."""
+
     __slots__ = ("bounds", "count", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -41,23 +44,24 @@ class _Histogram:
         self.count = 0
 
     def observe(self, value: float) -> None:
+        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
         self.count += 1
 
 
-def _histograms() -> dict[str, _Histogram]:
+def _histograms() -> dict[str, Histogram]:
     return {
-        "vllm:request_prompt_tokens": _Histogram(_TOKENS),
-        "vllm:request_generation_tokens": _Histogram(_TOKENS),
-        "vllm:time_to_first_token_seconds": _Histogram(_FIRST_TOKEN_S),
-        "vllm:inter_token_latency_seconds": _Histogram(_TOKEN_S),
-        "vllm:request_time_per_output_token_seconds": _Histogram(_TOKEN_S),
-        "vllm:e2e_request_latency_seconds": _Histogram(_REQUEST_S),
-        "vllm:request_queue_time_seconds": _Histogram(_REQUEST_S),
-        "vllm:request_inference_time_seconds": _Histogram(_REQUEST_S),
-        "vllm:request_prefill_time_seconds": _Histogram(_REQUEST_S),
-        "vllm:request_decode_time_seconds": _Histogram(_REQUEST_S),
+        "vllm:request_prompt_tokens": Histogram(_TOKENS),
+        "vllm:request_generation_tokens": Histogram(_TOKENS),
+        "vllm:time_to_first_token_seconds": Histogram(_FIRST_TOKEN_S),
+        "vllm:inter_token_latency_seconds": Histogram(_TOKEN_S),
+        "vllm:request_time_per_output_token_seconds": Histogram(_TOKEN_S),
+        "vllm:e2e_request_latency_seconds": Histogram(_REQUEST_S),
+        "vllm:request_queue_time_seconds": Histogram(_REQUEST_S),
+        "vllm:request_inference_time_seconds": Histogram(_REQUEST_S),
+        "vllm:request_prefill_time_seconds": Histogram(_REQUEST_S),
+        "vllm:request_decode_time_seconds": Histogram(_REQUEST_S),
     }
 
 
@@ -68,16 +72,17 @@ class EngineMetrics:
     model_name: str
     max_loras: int
     started_unix_s: float
+    tell_loaded: bool = False
     rejected: int = 0
     requests: int = 0
     finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_FINISH_REASONS, 0))
-    _histograms: dict[str, _Histogram] = field(default_factory=_histograms)
+    histograms: dict[str, Histogram] = field(default_factory=_histograms)
     _lora_updates: dict[str, float] = field(default_factory=dict)
 
     def observe_step(self, advanced: Iterable[Sequence], in_use: str, unix_s: float) -> None:
         """A step has ended: its sequences moved on; `in_use` names adapters, comma separated."""
-        first = self._histograms["vllm:time_to_first_token_seconds"]
-        between = self._histograms["vllm:inter_token_latency_seconds"]
+        first = self.histograms["vllm:time_to_first_token_seconds"]
+        between = self.histograms["vllm:inter_token_latency_seconds"]
         for sequence in advanced:
             if sequence.generated == 1:
                 first.observe((sequence.last_token_ms - sequence.arrived_ms) / 1e3)
@@ -105,7 +110,7 @@ class EngineMetrics:
             ("vllm:request_prefill_time_seconds", (first - scheduled) / 1e3),
             ("vllm:request_decode_time_seconds", (last - first) / 1e3),
         ):
-            self._histograms[name].observe(value)
+            self.histograms[name].observe(value)
 
     def page(self, batch: Batch) -> str:
         """The whole page."""
@@ -114,10 +119,10 @@ class EngineMetrics:
     def _lines(self, batch: Batch) -> Iterator[str]:
         own = f'engine="0",model_name="{self.model_name}"'
         deferred = batch.deferred
-        yield _family("process_start_time_seconds", "gauge", [("", self.started_unix_s)])
-        yield _family("vllm:num_requests_running", "gauge", [(own, batch.running)])
-        yield _family("vllm:num_requests_waiting", "gauge", [(own, batch.waiting)])
-        yield _family(
+        yield family("process_start_time_seconds", "gauge", [("", self.started_unix_s)])
+        yield family("vllm:num_requests_running", "gauge", [(own, batch.running)])
+        yield family("vllm:num_requests_waiting", "gauge", [(own, batch.waiting)])
+        yield family(
             "vllm:num_requests_waiting_by_reason",
             "gauge",
             [
@@ -125,7 +130,7 @@ class EngineMetrics:
                 (f'{own},reason="deferred"', deferred),
             ],
         )
-        yield _family(
+        yield family(
             "vllm:engine_sleep_state",
             "gauge",
             [
@@ -134,17 +139,19 @@ class EngineMetrics:
                 (f'{own},sleep_state="discard_all"', 0),
             ],
         )
-        yield _family("vllm:kv_cache_usage_perc", "gauge", [(own, batch.kv_usage)])
+        yield family("vllm:kv_cache_usage_perc", "gauge", [(own, batch.kv_usage)])
         for name, samples in self._counters(batch, own):
-            yield _family(f"{name}_total", "counter", samples)
-            yield _family(
+            yield family(f"{name}_total", "counter", samples)
+            yield family(
                 f"{name}_created", "gauge", [(labels, self.started_unix_s) for labels, _ in samples]
             )
-        for name, histogram in self._histograms.items():
-            yield _histogram_family(name, own, histogram, self.started_unix_s)
+        for name, histogram in self.histograms.items():
+            yield histogram_family(name, own, histogram, self.started_unix_s)
         if self.max_loras:
-            yield _family("vllm:lora_requests_info", "gauge", self._lora_samples())
-        yield _family("vllm:cache_config_info", "gauge", [(self._cache_labels(batch), 1)])
+            yield family("vllm:lora_requests_info", "gauge", self._lora_samples())
+        if self.max_loras and self.tell_loaded:
+            yield from self._loaded(batch.slots, own)
+        yield family("vllm:cache_config_info", "gauge", [(self._cache_labels(batch), 1)])
 
     def _counters(self, batch: Batch, own: str) -> list[tuple[str, list[tuple[str, float]]]]:
         tallies = batch.tallies
@@ -189,6 +196,26 @@ class EngineMetrics:
             ),
         ]
 
+    def _loaded(self, slots: AdapterSlots, own: str) -> Iterator[str]:
+        """Residency as a later vLLM tells it (vLLM#54830): a copy keeps its series after its name
+        was unloaded, until an LRU drops it."""
+        in_hbm = {adapter.number for adapter in slots.hbm}
+        levels = [(a, "gpu" if a.number in in_hbm else "cpu") for a in slots.host]
+        yield family(
+            "vllm:lora_adapter_loaded",
+            "gauge",
+            [
+                (f'adapter_name="{adapter.name}",{own},level="{level}",pinned="false"', 1)
+                for adapter, level in levels
+            ],
+        )
+        for name, count in (
+            ("vllm:num_gpu_loaded_lora_adapters", len(in_hbm)),
+            ("vllm:num_cpu_loaded_lora_adapters", len(levels)),
+            ("vllm:max_gpu_lora_adapters", slots.hbm_slots),
+        ):
+            yield family(name, "gauge", [(own, count)])
+
     def _lora_samples(self) -> list[tuple[str, float]]:
         return [
             (
@@ -208,14 +235,18 @@ class EngineMetrics:
         )
 
 
-def _family(name: str, kind: str, samples: list[tuple[str, float]]) -> str:
+def family(name: str, kind: str, samples: list[tuple[str, float]]) -> str:
+    """A family's part of a page; samples as (labels, value)."""
     lines = [f"# HELP {name} Simulated.\n# TYPE {name} {kind}\n"]
     lines += [f"{name}{{{labels}}} {float(value)!r}\n" for labels, value in samples if labels]
     lines += [f"{name} {float(value)!r}\n" for labels, value in samples if not labels]
     return "".join(lines)
 
 
-def _histogram_family(name: str, own: str, histogram: _Histogram, created_s: float) -> str:
+def histogram_family(
+    name: str, own: str, histogram: Histogram, created_s: float | None = None
+) -> str:
+    """A histogram's part of a page, its buckets with the label `le` behind the first of `own`."""
     lines = [f"# HELP {name} Simulated.\n# TYPE {name} histogram\n"]
     engine, _, model = own.partition(",")
     below = 0
@@ -225,5 +256,6 @@ def _histogram_family(name: str, own: str, histogram: _Histogram, created_s: flo
         lines.append(f'{name}_bucket{{{engine},le="{bound}",{model}}} {float(below)!r}\n')
     lines.append(f"{name}_count{{{own}}} {float(histogram.count)!r}\n")
     lines.append(f"{name}_sum{{{own}}} {histogram.total!r}\n")
-    lines.append(_family(f"{name}_created", "gauge", [(own, created_s)]))
+    if created_s is not None:
+        lines.append(family(f"{name}_created", "gauge", [(own, created_s)]))
     return "".join(lines)

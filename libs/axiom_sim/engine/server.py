@@ -13,14 +13,8 @@ from typing import Any
 
 import msgspec
 
-from axiom_common.drivers.vllm_engine import (
-    HEALTH_PATH,
-    LOAD_PATH,
-    METRICS_PATH,
-    MODELS_PATH,
-    RESIDENCY_PATH,
-    UNLOAD_PATH,
-)
+from axiom_common.drivers.engine_client import HEALTH_PATH, METRICS_PATH, MODELS_PATH
+from axiom_common.drivers.vllm_engine import LOAD_PATH, RESIDENCY_PATH, UNLOAD_PATH
 from axiom_common.errors import InvalidInputError
 from axiom_common.wire.headers import REQUEST_ID
 from axiom_sim.engine.answers import DONE, error_event, model_list
@@ -74,17 +68,20 @@ class EngineServer:
         methods = self._routes.get(scope["path"])
         try:
             if methods is None:
-                reply: Reply | None = _json({"detail": "Not Found"}, status=404)
+                reply: Reply | None = json_reply({"detail": "Not Found"}, status=404)
             elif scope["method"] not in methods:
-                reply = _json({"detail": "Method Not Allowed"}, status=405)
+                reply = json_reply({"detail": "Method Not Allowed"}, status=405)
             else:
                 reply = await methods[scope["method"]](request)
         except RefusedError as refused:
-            reply = _json(refused.as_json(), status=refused.status)
+            reply = self._refuse(refused)
         except GoneError:
             return
         if reply is not None:
             await self._answer(request, reply)
+
+    def _refuse(self, refused: RefusedError) -> Reply:
+        return json_reply(refused.as_json(), status=refused.status)
 
     async def _answer(self, request: Request, reply: Reply) -> None:
         headers = [(b"content-length", str(len(reply.body)).encode())]
@@ -111,6 +108,7 @@ class EngineServer:
         self, request: Request, read: Callable[[dict[str, Any]], Question]
     ) -> Reply | None:
         question = read(await request.read_object())
+        await self._engine.prepare(question.model)
         generation = self._engine.ask(question, request.headers.get(REQUEST_ID))
         try:
             if question.stream:
@@ -130,7 +128,7 @@ class EngineServer:
             generation.stopped_by,
             generation.usage(len(generation.words)),
         )
-        return _json(body)
+        return json_reply(body)
 
     async def _stream(self, request: Request, generation: Generation) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -163,11 +161,11 @@ class EngineServer:
                 vector = row["embedding"]
                 packed = struct.pack(f"<{len(vector)}f", *vector)
                 row["embedding"] = base64.b64encode(packed).decode()
-        return _json(body)
+        return json_reply(body)
 
     async def _models(self, _: Request) -> Reply:
         names = self._engine.names
-        return _json(
+        return json_reply(
             model_list(
                 base=names.base,
                 max_model_len=self._engine.config.max_model_len,
@@ -178,12 +176,12 @@ class EngineServer:
 
     async def _load(self, request: Request) -> Reply:
         body = await request.read_object()
-        name, path = _text(body, "lora_name"), _text(body, "lora_path")
+        name, path = text_field(body, "lora_name"), text_field(body, "lora_path")
         await self._engine.load(name, path, in_place=body.get("load_inplace") is True)
         return _plain(f"Success: LoRA adapter '{name}' added successfully.")
 
     async def _unload(self, request: Request) -> Reply:
-        name = _text(await request.read_object(), "lora_name")
+        name = text_field(await request.read_object(), "lora_name")
         self._engine.names.forget(name)
         return _plain(f"Success: LoRA adapter '{name}' removed successfully.")
 
@@ -196,20 +194,20 @@ class EngineServer:
         return Reply(b"", status=503 if unhealthy else 200, content_type=None)
 
     async def _version(self, _: Request) -> Reply:
-        return _json({"version": VERSION})
+        return json_reply({"version": VERSION})
 
     async def _server_load(self, _: Request) -> Reply:
-        return _json({"server_load": self._engine.loop.in_flight})
+        return json_reply({"server_load": self._engine.loop.in_flight})
 
     async def _residency(self, _: Request) -> Reply:
         told = self._engine.residency()
-        return _json({"detail": "Not Found"}, status=404) if told is None else _json(told)
+        return json_reply({"detail": "Not Found"}, status=404) if told is None else json_reply(told)
 
     async def _stats(self, _: Request) -> Reply:
-        return _json(self._engine.stats())
+        return json_reply(self._engine.stats())
 
     async def _faults(self, _: Request) -> Reply:
-        return _json(faults_as_json(self._engine.loop.faults))
+        return json_reply(faults_as_json(self._engine.loop.faults))
 
     async def _set_faults(self, request: Request) -> Reply:
         try:
@@ -233,7 +231,8 @@ async def _end(request: Request, body: bytes) -> None:
     await request.send({"type": "http.response.body", "body": body})
 
 
-def _text(body: dict[str, Any], name: str) -> str:
+def text_field(body: dict[str, Any], name: str) -> str:
+    """A field that must be there, and be text."""
     if name not in body:
         raise bad_field(f"body.{name}", "missing", "Field required", body)
     value = body[name]
@@ -242,7 +241,8 @@ def _text(body: dict[str, Any], name: str) -> str:
     return value
 
 
-def _json(body: object, *, status: int = 200) -> Reply:
+def json_reply(body: object, *, status: int = 200) -> Reply:
+    """A whole answer in JSON."""
     return Reply(msgspec.json.encode(body), status=status)
 
 

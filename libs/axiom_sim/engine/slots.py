@@ -66,6 +66,10 @@ class AdapterSlots:
         self.activations += 1
         return tier
 
+    def load(self, adapter: Adapter) -> Tier:
+        """What a load call does with an adapter; says where it was."""
+        return self.use(adapter)
+
     def drop(self, adapter: Adapter) -> None:
         """Forget both copies, as a load in place does before it reads the file again."""
         self._hbm.pop(adapter.number, None)

@@ -110,7 +110,7 @@ class EngineLoop:
             self._batch.abort(sequence)
 
     async def load(self, adapter: Adapter, *, in_place: bool) -> None:
-        """Bring an adapter into a slot between two steps; returns when it is there."""
+        """Load an adapter between two steps; returns when it is there."""
         if len(self._loads) >= _LOADS_MAX:
             raise queue_full()
         call = _LoadCall(adapter, in_place, asyncio.Event())
@@ -144,7 +144,7 @@ class EngineLoop:
             call = self._loads.popleft()
             if call.in_place:
                 self._batch.slots.drop(call.adapter)
-            tier = self._batch.slots.use(call.adapter)
+            tier = self._batch.slots.load(call.adapter)
             await self._pass_time(self._profile.load_ms(tier, call.adapter.size_bytes))
             call.done.set()
 
