@@ -5,7 +5,8 @@ from __future__ import annotations
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus
 from axiom_common.model.ids import EngineAdapter, EngineId
-from axiom_common.ports.engine import EngineModels, EngineSample
+from axiom_common.ports.engine import EngineModels, EngineResidency, EngineSample
+from axiom_common.ports.engine_extension import EngineWord, RankWord
 from axiom_node_agent.state import EngineBook
 
 ENGINE = EngineId("n1.e1")
@@ -67,6 +68,34 @@ def sample(*in_use: str, started_s: float | None = 1.0, **figures: float) -> Eng
 def models(*texts: str) -> EngineModels:
     """A list of names."""
     return EngineModels(base=("served",), adapters=paths(*texts))
+
+
+def word(
+    hbm: tuple[str, ...] = (),
+    host: tuple[str, ...] = (),
+    *,
+    registered: tuple[str, ...] | None = None,
+    in_flight: dict[str, int] | None = None,
+    life: str = "one",
+    pinned: tuple[str, ...] = (),
+) -> EngineWord:
+    """What the extension of an engine with 2 slots and 4 host copies says; oldest first, `host`
+    with all that is in `hbm`. Names in brackets are nobody's. All others are registered, or just
+    those that are named."""
+
+    def shown(texts: tuple[str, ...]) -> tuple[EngineAdapter, ...]:
+        return tuple(EngineAdapter(t) if t.startswith("(") else name(t) for t in texts)
+
+    named = registered
+    if named is None:
+        named = tuple(t for t in dict.fromkeys((*hbm, *host)) if not t.startswith("("))
+    residency = EngineResidency(hbm=shown(hbm), host=shown(host), hbm_slots=2, host_slots=4)
+    return EngineWord(
+        ranks=(RankWord(rank=0, residency=residency, pinned=names(*pinned)),),
+        lives=frozenset({life}),
+        in_flight={name(text): count for text, count in (in_flight or {}).items()},
+        registered=paths(*named),
+    )
 
 
 class Changes:

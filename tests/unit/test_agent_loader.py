@@ -13,14 +13,12 @@ from tests.eventually import eventually
 from tests.owner import task_owner
 
 from axiom_common.drivers.system_clock import SystemClock
-from axiom_common.errors import EngineCallError
-from axiom_common.model.adapter import AdapterState, ResidencySource
-from axiom_common.model.engine import EngineStatus
+from axiom_common.model.adapter import AdapterState
 from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.plan import EnginePlan
 from axiom_common.model.reason import Reason
-from axiom_common.ports.engine import EngineModels, EngineResidency
+from axiom_common.ports.engine import EngineModels
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.clock import settle
 from axiom_common.testing.engine import FakeEngine
@@ -90,7 +88,16 @@ async def bench(*, hbm_slots: int = 2, names_ms: float = 0.0) -> AsyncIterator[B
     engine = GatedEngine(max_loras=hbm_slots)
     book = EngineBook(declared(hbm_slots=hbm_slots, host_slots=8), Changes())
     metrics, log = AgentMetrics(), Log("test", CLOCK)
-    poller = Poller(book, engine, CLOCK, metrics, log, poll_ms=20.0, names_ms=names_ms)
+    poller = Poller(
+        book,
+        engine,
+        CLOCK,
+        metrics,
+        log,
+        poll_ms=20.0,
+        names_ms=names_ms,
+        on_restart=lambda: None,
+    )
     unloads = [True]
     loader = Loader(
         book,
@@ -313,18 +320,6 @@ async def test_a_list_that_a_load_overtook_is_dropped() -> None:
         assert list(at.book.registered) == [name("a")]
 
 
-async def test_an_engine_that_tells_is_asked_at_each_poll() -> None:
-    async with bench(names_ms=60_000.0) as at:
-        at.engine.tells_residency = True
-        for text in ("a", "b"):
-            assert await at.ensure(text) == RESIDENT
-        await at.poller.poll()
-        assert [copy.adapter for copy in at.book.lru.copies] == [name("a"), name("b")]
-        at.engine.begin(name("a"))
-        await at.poller.poll()
-        assert [copy.adapter for copy in at.book.lru.copies] == [name("b"), name("a")]
-
-
 async def test_a_name_that_was_unloaded_by_hand_is_loaded_again_for_who_asks() -> None:
     async with bench(names_ms=60_000.0) as at:
         assert await at.ensure("a") == RESIDENT
@@ -414,17 +409,3 @@ async def test_the_names_of_a_large_fleet_do_not_pile_up() -> None:
         gone = [name(f"a{number}") for number in (0, 3, 4, 5, 6, 7)]
         await eventually(lambda: len(at.book.registered) == names_max)
         assert at.engine.unloads == gone, "the oldest, but for what is used, wanted, or not ours"
-
-
-async def test_an_unreadable_word_on_residency_does_not_stop_the_engine() -> None:
-    async with bench() as at:
-
-        async def broken() -> EngineResidency | None:
-            raise EngineCallError("an answer that does not parse", status=200)
-
-        assert await at.ensure("a") == RESIDENT
-        at.engine.residency = broken  # type: ignore[method-assign]
-        await at.poller.poll()
-        assert at.book.status is EngineStatus.READY
-        assert at.book.source is ResidencySource.INFERRED
-        assert await at.ensure("a") == RESIDENT

@@ -5,16 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.agent_parts import Changes, declared, models, name, names, ready_book, sample, spec
+from tests.agent_parts import (
+    Changes,
+    declared,
+    models,
+    name,
+    names,
+    ready_book,
+    sample,
+    spec,
+    word,
+)
 
 from axiom_common.model.adapter import AdapterState, ResidencySource
 from axiom_common.model.engine import EngineStatus
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.model.reason import Reason
-from axiom_common.ports.engine import EngineResidency
+from axiom_common.ports.engine import LoadedAdapters
+from axiom_node_agent.adapter_lives import FAILED_MAX
 from axiom_node_agent.engine_view import view_of
 from axiom_node_agent.report import engine_state
-from axiom_node_agent.state import FAILED_MAX, EngineBook
+from axiom_node_agent.state import EngineBook
 
 
 def residents(book: EngineBook, now_ms: float = 0.0) -> dict[str, AdapterState]:
@@ -97,9 +108,9 @@ def test_a_name_that_came_back_is_told_once_at_the_place_of_its_new_copy() -> No
 
 def test_an_unlisted_name_that_runs_makes_the_list_due() -> None:
     book = ready_book("a")
-    assert not book.models_due(1.0, every_ms=100.0)
+    assert not book.names.due(1.0, every_ms=100.0)
     book.saw_sample(sample("b"), 1.0)
-    assert book.models_due(1.0, every_ms=100.0)
+    assert book.names.due(1.0, every_ms=100.0)
 
 
 def test_an_age_grows_until_the_adapter_is_seen_again() -> None:
@@ -115,7 +126,7 @@ def test_a_new_process_has_nothing_of_the_old_one() -> None:
     assert book.restarts == 1
     assert book.status is EngineStatus.STARTING
     assert residents(book) == {}
-    assert book.models_due(1.0, every_ms=1e9)
+    assert book.names.due(1.0, every_ms=1e9)
     book.saw_models(models(), 1.0)
     assert book.status is EngineStatus.READY
     assert not book.registered
@@ -163,7 +174,7 @@ def test_a_load_is_seen_from_its_acceptance_on() -> None:
     assert engine_state(book, 10.0).load_queue_ms == second.remaining_ms
     book.load_ended(name("a"), None, predicted_ms / 2)
     assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.FETCHING}
-    assert book.models_due(0.0, every_ms=1e9), "the list changed"
+    assert book.names.due(0.0, every_ms=1e9), "the list changed"
     link = engine_state(book, 10.0).link
     assert link.cold_ms(10**8) < declared().link.cold_ms(10**8), "it was faster than declared"
 
@@ -378,15 +389,114 @@ def test_a_name_with_other_weights_is_loaded_anew() -> None:
 
 def test_an_engine_that_tells_is_believed_until_it_tells_no_more() -> None:
     book = ready_book("a", "b", "c")
-    told = EngineResidency(hbm=(name("a"),), host=(name("c"), name("a")), hbm_slots=1, host_slots=3)
-    book.saw_residency(told, 1.0)
+    told = word(hbm=("a",), host=("c", "a"), registered=("a", "b", "c"))
+    book.saw_word(told, 1.0)
     assert residents(book) == {"c": AdapterState.HOST, "a": AdapterState.RESIDENT}
     assert {r.source for r in engine_state(book, 1.0).residents} == {ResidencySource.EXTENSION}
     book.granted(spec("c"), 2.0)
     assert residents(book)["c"] is AdapterState.HOST, "the engine will tell"
-    book.saw_residency(None, 3.0)
+    book.saw_word(None, 3.0)
+    assert residents(book) == {"c": AdapterState.HOST, "a": AdapterState.RESIDENT}
+    assert {r.source for r in engine_state(book, 3.0).residents} == {ResidencySource.INFERRED}
     book.granted(spec("c"), 3.0)
     assert name("c") in view_of(book, 3.0).held
+
+
+def test_a_word_from_before_a_load_or_an_unload_does_not_undo_it() -> None:
+    book = ready_book("a")
+    book.saw_word(word(hbm=("a",), host=("a",)), 1.0)
+    loaded(book, "b", 2.0)
+    assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.RESIDENT}
+    # The worker has told of the copy, the API server not yet of its name.
+    book.saw_word(word(hbm=("a", "b"), host=("a", "b"), registered=("a",)), 3.0)
+    assert residents(book)["b"] is AdapterState.RESIDENT
+    assert list(book.registered) == [name("a"), name("b")]
+    book.unload_started(name("a"), 4.0)
+    book.unload_ended(name("a"), 5.0, done=True)
+    book.saw_word(word(hbm=("a", "b"), host=("a", "b")), 6.0)
+    assert list(book.registered) == [name("b")]
+    book.saw_word(word(hbm=("(1)", "b"), host=("(1)", "b")), 7.0)
+    assert view_of(book, 7.0).held == names("b")
+    assert view_of(book, 7.0).slots_taken == 2
+    # Both agree by now: another word counts again.
+    book.saw_word(word(hbm=("(1)", "b"), host=("(1)", "b"), registered=("a", "b")), 8.0)
+    assert book.registered.keys() == names("a", "b")
+
+
+def test_a_copy_that_the_worker_told_of_before_the_load_ended_gets_its_name_then() -> None:
+    book = ready_book()
+    book.saw_word(word(), 1.0)
+    book.load_accepted(spec("a"), 2.0)
+    book.load_started(name("a"), 2.0)
+    book.saw_word(word(hbm=("a",), host=("a",), registered=()), 3.0)
+    assert residents(book) == {"a": AdapterState.LOADING}
+    book.load_ended(name("a"), None, 4.0)
+    assert residents(book) == {"a": AdapterState.RESIDENT}
+    assert view_of(book, 4.0).slots_taken == 1
+
+
+def test_a_new_process_by_its_own_word_or_by_its_metrics_holds_nothing_of_the_old_one() -> None:
+    book = ready_book("a")
+    book.saw_word(word(hbm=("a",), host=("a",), in_flight={"a": 1}), 1.0)
+    book.saw_word(word(life="two"), 2.0)
+    assert (book.restarts, residents(book), book.status) == (1, {}, EngineStatus.STARTING)
+    book.saw_sample(sample(started_s=2.0), 3.0)
+    assert book.restarts == 1, "it is the process that told already"
+    book.saw_models(models(), 3.0)
+    book.saw_word(word(hbm=("b",), host=("b",), life="two"), 4.0)
+    book.saw_sample(sample(started_s=3.0), 5.0)
+    assert (book.restarts, residents(book)) == (2, {})
+    assert book.source is ResidencySource.INFERRED
+
+
+def test_metrics_that_tell_what_is_held_are_the_next_best_source() -> None:
+    book = ready_book("a", "b", "c")
+    book.saw_word(word(hbm=("a", "b"), host=("c", "a", "b")), 1.0)
+    told = LoadedAdapters(hbm=names("c", "a"), host=names("b"))
+    book.saw_sample(replace(sample("c"), loaded=told), 2.0)
+    assert residents(book)["b"] is AdapterState.RESIDENT, "the extension speaks"
+    book.saw_word(None, 3.0)
+    assert book.source is ResidencySource.METRICS, "what they said last is known"
+    assert residents(book) == {
+        "c": AdapterState.RESIDENT,
+        "a": AdapterState.RESIDENT,
+        "b": AdapterState.HOST,
+    }
+    book.saw_sample(replace(sample("a"), loaded=told), 4.0)
+    assert [r.adapter for r in engine_state(book, 4.0).residents] == [name(t) for t in "cba"]
+    book.saw_sample(sample("b"), 5.0)
+    assert book.source is ResidencySource.INFERRED
+    assert residents(book)["b"] is AdapterState.RESIDENT
+    book.saw_sample(replace(sample("b"), loaded=told), 6.0)
+    assert residents(book)["b"] is AdapterState.HOST
+    assert {r.source for r in engine_state(book, 6.0).residents} == {ResidencySource.METRICS}
+
+
+def test_a_load_that_ended_after_a_scrape_was_asked_for_is_newer_than_it() -> None:
+    book = ready_book("a")
+    loaded(book, "b", 10.0)
+    stale = replace(sample(), loaded=LoadedAdapters(hbm=names("a"), host=frozenset()))
+    book.saw_sample(stale, 11.0, asked_ms=9.0)
+    assert residents(book)["b"] is AdapterState.RESIDENT
+    book.saw_sample(stale, 21.0, asked_ms=20.0)
+    assert "b" not in residents(book)
+
+
+def test_what_an_engine_runs_for_others_by_its_own_counts() -> None:
+    book = ready_book("a", "b")
+    held = {"hbm": ("a", "b"), "host": ("a", "b")}
+    book.saw_word(word(**held, in_flight={"a": 1, "b": 3}), 0.0)
+    book.saw_sample(sample("a", "b"), 50.0)
+    assert book.foreign.counts == {}, "a gateway may tell of them any moment"
+    book.in_flight({name("a"): 1, name("b"): 1}, 60.0)
+    book.saw_sample(sample("a", "b"), 300.0)
+    assert book.foreign.counts == {name("b"): 2}
+    assert {r.adapter: r.in_flight for r in engine_state(book, 300.0).residents} == {
+        name("a"): 0,
+        name("b"): 2,
+    }
+    book.saw_word(word(**held, in_flight={"b": 1}), 310.0)
+    assert book.foreign.counts == {}
 
 
 def test_only_changes_that_matter_are_told_at_once() -> None:
@@ -395,8 +505,8 @@ def test_only_changes_that_matter_are_told_at_once() -> None:
     book.saw_sample(sample(), 0.0)
     book.saw_models(models("a", "b"), 0.0)
     before = changes.count
-    book.saw_sample(replace(sample("a"), waiting=9), 1.0)
     book.in_flight({name("a"): 1}, 1.0)
+    book.saw_sample(replace(sample("a"), waiting=9), 1.0)
     book.saw_models(models("a", "b"), 2.0)
     assert changes.count == before
     book.saw_models(models("a", "b", "c"), 3.0)

@@ -92,7 +92,8 @@ class VllmExtension:
         self._path = path
         self._clock = clock
         self._on_word: Callable[[], None] = lambda: None
-        self._listener = ExtensionListener(path, clock, lambda _: self._on_word())
+        self._telling: asyncio.Handle | None = None
+        self._listener = ExtensionListener(path, clock, lambda _: self._tell_soon())
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -130,14 +131,25 @@ class VllmExtension:
         except WireError as error:
             raise EngineCallError(str(error), status=status) from error
         if heard.changed:
-            self._on_word()
+            self._tell_soon()
 
     async def close(self) -> None:
         """Listen no more, and let go of connections."""
         self._listener.close()
+        if self._telling is not None:
+            self._telling.cancel()
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    def _tell_soon(self) -> None:
+        """What comes in one turn of the loop is one change."""
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = None
+        self._on_word()
 
     async def _get(self) -> tuple[int, bytes]:
         if self._session is None:

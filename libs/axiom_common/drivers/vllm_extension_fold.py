@@ -70,6 +70,7 @@ class _Server:
     registered: dict[EngineAdapter, Registered] = field(default_factory=dict)
     lacks_requests: bool = True
     lacks_names: bool = True
+    number_max: int = 0
 
 
 class ExtensionFold:
@@ -125,9 +126,10 @@ class ExtensionFold:
                 in_flight[name] = in_flight.get(name, 0) + count
         heard_names = any(not server.lacks_names for server in self._live(now_ms))
         by_number = {entry.id: name for name, entry in registered.items()}
+        newest = max((server.number_max for server in self._live(now_ms)), default=0)
         return EngineWord(
             ranks=tuple(
-                _rank_word(worker.told, by_number if heard_names else worker.names)
+                _rank_word(worker.told, _names(worker, by_number, newest, heard_names))
                 for _, worker in sorted(self._workers.items())
             ),
             lives=frozenset(worker.instance for worker in self._workers.values()),
@@ -205,6 +207,8 @@ class ExtensionFold:
         if isinstance(message, Names):
             server.registered = {EngineAdapter(n): e for n, e in message.registered.items()}
             server.lacks_names = False
+            numbers = (entry.id for entry in message.registered.values())
+            server.number_max = max((server.number_max, *numbers))
         else:
             _count(server, message)
         return Heard(changed=True, gap=gap)
@@ -236,6 +240,16 @@ def _event(event: Event, worker: _Worker) -> AdapterEvent:
         at_ms=worker.told.at_ms,
         took_ms=event.ms,
     )
+
+
+def _names(
+    worker: _Worker, by_number: Mapping[int, EngineAdapter], newest: int, heard: bool
+) -> Mapping[int, EngineAdapter]:
+    """Names by number. The worker knows under which name a copy was loaded, the API servers whether
+    it still has that name. Numbers grow, so a copy newer than all names is about to get its own."""
+    if not heard:
+        return worker.names
+    return by_number | {n: name for n, name in worker.names.items() if n > newest}
 
 
 def _rank_word(told: Residency, names: Mapping[int, EngineAdapter]) -> RankWord:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from axiom_common.errors import SettingsError
 from axiom_common.runtime.lifecycle import run_process
 from axiom_common.runtime.logging import set_up_logging
-from axiom_common.runtime.settings import ServiceSettings, exit_on_bad_settings, load_settings
+from axiom_common.runtime.settings import ServiceSettings, SettingsSource, exit_on_bad_settings
 
 COMMON_FLAGS = {
     "region": "region that it serves",
@@ -42,6 +42,24 @@ def run_service(
 
     `flags` are the service's own: help by setting, like `COMMON_FLAGS`.
     """
+    run_reloading_service(
+        service,
+        kind,
+        lambda source, group, stop: serve(source.settings, group, stop),
+        about=about,
+        flags=flags,
+    )
+
+
+def run_reloading_service(
+    service: str,
+    kind: type[S],
+    serve: Callable[[SettingsSource[S], asyncio.TaskGroup, asyncio.Event], Awaitable[None]],
+    *,
+    about: str,
+    flags: Mapping[str, str],
+) -> None:
+    """As `run_service`, for one that can follow its settings file while it runs."""
     parser = argparse.ArgumentParser(prog=f"axiom-{service}", description=about)
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
     for setting, text in (COMMON_FLAGS | dict(flags)).items():
@@ -49,8 +67,8 @@ def run_service(
         parser.add_argument(f"--{setting.replace('_', '-')}", help=text)
     given = vars(parser.parse_args())
     try:
-        settings = load_settings(kind, config=given.pop("config"), **given)
+        source = SettingsSource(kind, config=given.pop("config"), flags=given)
     except SettingsError as error:
         exit_on_bad_settings(error)
-    set_up_logging(service, settings.log_level)
-    run_process(lambda group, stop: serve(settings, group, stop))
+    set_up_logging(service, source.settings.log_level)
+    run_process(lambda group, stop: serve(source, group, stop))

@@ -7,8 +7,9 @@ Order, later wins: defaults, a YAML file (`--config`), environment `AXIOM_<FIELD
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Self, TypeVar
+from typing import Annotated, Any, Generic, NoReturn, Self, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -35,6 +36,7 @@ class ServiceSettings(BaseSettings):
     """What every service has. Ports 0 pick a free one.
 
     The seed file says who the process is to NATS; CA, certificate and key are for a NATS with TLS.
+    `nats_domain` is JetStream's name where the process has an account without one, as agents have;
     `nats_replicas` is for the buckets that the process makes: 3 on a cluster of 3 servers.
     """
 
@@ -48,6 +50,7 @@ class ServiceSettings(BaseSettings):
     nats_ca_file: Path | None = None
     nats_cert_file: Path | None = None
     nats_key_file: Path | None = None
+    nats_domain: Token | None = None
     nats_replicas: Annotated[int, Field(ge=1, le=5)] = 1
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
     host: str = "127.0.0.1"
@@ -74,6 +77,35 @@ def load_settings(kind: type[S], *, config: Path | None = None, **flags: Any) ->
         return kind(**given)
     except ValidationError as error:
         raise SettingsError(_one_line(error)) from error
+
+
+class SettingsSource(Generic[S]):
+    """Where a process's settings come from; the file may be read again. `settings` are those that
+    were read last without an error."""
+
+    def __init__(self, kind: type[S], *, config: Path | None, flags: Mapping[str, Any]) -> None:
+        self._kind = kind
+        self._config = config
+        self._flags = flags
+        self._seen: bytes | None = None
+        self.settings = self.read()
+
+    def changed(self) -> bool:
+        """Whether the file is another than when it was read last. One that can't be read is: to
+        read it says why."""
+        return self._config is not None and self._content() != self._seen
+
+    def read(self) -> S:
+        """Build the settings; SettingsError in one line."""
+        self._seen = self._content()
+        self.settings = load_settings(self._kind, config=self._config, **self._flags)
+        return self.settings
+
+    def _content(self) -> bytes | None:
+        try:
+            return self._config.read_bytes() if self._config is not None else None
+        except OSError:
+            return None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

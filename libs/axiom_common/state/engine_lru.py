@@ -148,6 +148,47 @@ class EngineLru:
         )
         return replace(self, copies=copies)
 
+    def named(self, adapter: EngineAdapter) -> EngineLru:
+        """The youngest nameless copy shown as `adapter` has its name, unless another one has."""
+        of_it = [i for i, copy in enumerate(self.copies) if copy.adapter == adapter]
+        if not of_it or any(self.copies[i].named for i in of_it):
+            return self
+        copies = list(self.copies)
+        copies[of_it[-1]] = replace(copies[of_it[-1]], named=True)
+        return replace(self, copies=tuple(copies))
+
+    def corrected(
+        self,
+        *,
+        hbm: AbstractSet[EngineAdapter],
+        host: AbstractSet[EngineAdapter],
+        hbm_slots: int | None,
+        host_slots: int | None,
+        asked_ms: float,
+        now_ms: float,
+    ) -> EngineLru:
+        """After the engine told, asked at `asked_ms`, what is where but in no order (slots None: it
+        does not say). What happened after that is newer. Nameless copies, of which it says nothing,
+        stay where there is room; what nobody knew of came just now, slots last."""
+        held = hbm | host
+        copies = [
+            replace(copy, in_hbm=copy.adapter in hbm, known_ms=now_ms)
+            if copy.named and copy.known_ms <= asked_ms
+            else copy
+            for copy in self.copies
+            if not copy.named or copy.known_ms > asked_ms or copy.adapter in held
+        ]
+        known = {copy.adapter for copy in copies if copy.named}
+        came = (*sorted(host - hbm - known), *sorted(hbm - known))
+        copies += [AdapterCopy(adapter=a, in_hbm=a in hbm, known_ms=now_ms) for a in came]
+        slots = self.hbm_slots if hbm_slots is None else hbm_slots
+        room = self.host_slots if host_slots is None else host_slots
+        # The engine holds what it says, whatever the settings say of its room.
+        sized = EngineLru(
+            hbm_slots=max(slots, len(hbm)), host_slots=max(room, len(held)), copies=tuple(copies)
+        )
+        return _within_capacity(_nameless_give_way(sized))
+
     def emptied(self) -> EngineLru:
         """After the engine started anew."""
         return replace(self, copies=())
@@ -187,4 +228,13 @@ def _within_capacity(lru: EngineLru) -> EngineLru:
         if copy.in_hbm:
             copies[position] = replace(copy, in_hbm=False)
             beyond -= 1
+    return replace(lru, copies=tuple(copies))
+
+
+def _nameless_give_way(lru: EngineLru) -> EngineLru:
+    copies = list(lru.copies)
+    for copy in lru.copies:
+        slots_lack = sum(c.in_hbm for c in copies) > lru.hbm_slots
+        if not copy.named and (len(copies) > lru.host_capacity or (copy.in_hbm and slots_lack)):
+            copies.remove(copy)
     return replace(lru, copies=tuple(copies))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import secrets
@@ -19,21 +18,41 @@ from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.nvml_gpus import NvmlGpus
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.drivers.vllm_engine import VllmEngine
+from axiom_common.drivers.vllm_extension import VllmExtension
 from axiom_common.errors import SettingsError
-from axiom_common.model.ids import NodeId
+from axiom_common.ports.clock import Clock
+from axiom_common.runtime.command_line import run_reloading_service
 from axiom_common.runtime.http_server import HttpServer
-from axiom_common.runtime.lifecycle import run_process
-from axiom_common.runtime.logging import Log, set_up_logging
+from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import ops_routes
-from axiom_common.runtime.settings import exit_on_bad_settings, load_settings
+from axiom_common.runtime.settings import SettingsSource
 from axiom_node_agent.app import AgentApp
-from axiom_node_agent.settings import AgentSettings
+from axiom_node_agent.node_engines import EngineLink
+from axiom_node_agent.settings import AgentSettings, EngineSettings
 
 SERVICE = "node-agent"
 
 
-async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+def connect(settings: EngineSettings, clock: Clock) -> EngineLink:
+    """The link to one engine; SettingsError when its token can't be read."""
+    extension = None
+    if settings.extension_socket:
+        token = ""
+        if settings.extension_token_file is not None:
+            try:
+                token = settings.extension_token_file.read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingsError(f"extension_token_file: {error}") from error
+        path = Path(settings.extension_socket)
+        extension = VllmExtension(settings.url, path, clock, token=token)
+    return EngineLink(engine=VllmEngine(settings.url), extension=extension)
+
+
+async def serve(
+    source: SettingsSource[AgentSettings], group: asyncio.TaskGroup, stop: asyncio.Event
+) -> None:
     """Run the agent until `stop`, or until another one takes its node's name: exit code 1 then."""
+    settings = source.settings
     clock = SystemClock()
     log = Log(f"axiom.{SERVICE}", clock)
     connection = NatsConnection(
@@ -43,8 +62,6 @@ async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio
         credentials=NatsCredentials.of(settings),
     )
     bus = NatsBus(connection)
-    node = NodeId(settings.node)
-    engines = {e.declared(node).engine: VllmEngine(e.url) for e in settings.engines}
     superseded = asyncio.Event()
 
     def end_superseded() -> None:
@@ -54,9 +71,15 @@ async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio
     app = AgentApp(
         settings,
         bus=bus,
-        registry=NatsRegistry(connection, replicas=settings.nats_replicas),
-        engines=engines,
-        gpus=NvmlGpus(),
+        registry=NatsRegistry(
+            connection,
+            replicas=settings.nats_replicas,
+            domain=settings.nats_domain,
+            direct=True,
+        ),
+        connect=lambda engine: connect(engine, clock),
+        source=source,
+        gpus=NvmlGpus(clock),
         clock=clock,
         life=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         on_superseded=end_superseded,
@@ -76,29 +99,19 @@ async def serve(settings: AgentSettings, group: asyncio.TaskGroup, stop: asyncio
     await app.stop()
     await bus.close()
     await connection.close()
-    for engine in engines.values():
-        await engine.close()
     if superseded.is_set():
         sys.exit(1)
 
 
 def main() -> None:
     """Entry point of `axiom-node-agent`."""
-    parser = argparse.ArgumentParser(
-        prog="axiom-node-agent", description="Tells the state of one GPU host and loads adapters."
+    run_reloading_service(
+        SERVICE,
+        AgentSettings,
+        serve,
+        about="Tells the state of one GPU host and loads adapters.",
+        flags={"node": "name of the node"},
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
-    parser.add_argument("--region", help="region of the node")
-    parser.add_argument("--node", help="name of the node")
-    parser.add_argument("--nats-url", help="NATS servers, separated by commas")
-    parser.add_argument("--port", type=int, help="port of /healthz, /readyz and /metrics")
-    flags = vars(parser.parse_args())
-    try:
-        settings = load_settings(AgentSettings, config=flags.pop("config"), **flags)
-    except SettingsError as error:
-        exit_on_bad_settings(error)
-    set_up_logging(SERVICE, settings.log_level)
-    run_process(lambda group, stop: serve(settings, group, stop))
 
 
 if __name__ == "__main__":

@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 
-from axiom_common.model.engine import EngineStatus
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
-from axiom_common.ports.engine import Engine
 from axiom_common.ports.gpu import Gpus
 from axiom_common.ports.registry import Registry
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import NATS_AWAY, REGISTRY_AWAY, Readiness
+from axiom_common.runtime.settings import SettingsSource
 from axiom_common.wire import keys, subjects
+from axiom_common.wire.bounds import ENGINES_MAX
 from axiom_node_agent.handlers import Handlers
 from axiom_node_agent.hearing import TICK_MS, Hearing
 from axiom_node_agent.incarnation import Incarnation
-from axiom_node_agent.loader import ASKERS_MAX, RELIST_MS, Loader
+from axiom_node_agent.loader import ASKERS_MAX
 from axiom_node_agent.metrics import AgentMetrics
+from axiom_node_agent.node_engines import Connect, NodeEngines
 from axiom_node_agent.plan_watch import PlanWatch
-from axiom_node_agent.poller import Poller
 from axiom_node_agent.reporter import Reporter
-from axiom_node_agent.settings import AgentSettings
+from axiom_node_agent.settings import AgentSettings, EngineSettings
+from axiom_node_agent.settings_watch import SETTINGS_INVALID, SettingsWatch
 from axiom_node_agent.state import EngineBook
 
 FIRST_POLL_MS = 2_000.0
@@ -36,7 +37,8 @@ SPARE_RESPONDERS = 64
 
 
 class AgentApp:
-    """Everything but the sockets, so that it runs on fakes as well. `engines` by their id.
+    """Everything but the sockets, so that it runs on fakes as well. `connect` makes the links to
+    engines. With `source`, the file that the settings come from is followed.
 
     `life` differs between any two starts of any agents. `on_superseded` is called when another
     agent runs under the node's name: this one has to end.
@@ -48,7 +50,8 @@ class AgentApp:
         *,
         bus: Bus,
         registry: Registry,
-        engines: Mapping[EngineId, Engine],
+        connect: Connect,
+        source: SettingsSource[AgentSettings] | None = None,
         gpus: Gpus,
         clock: Clock,
         life: str,
@@ -66,15 +69,31 @@ class AgentApp:
         self._on_superseded = on_superseded
         self._hearing = Hearing(lambda: bus.connected, clock.now_ms())
         self._tasks: list[asyncio.Task[None]] = []
-        declared = [engine.declared(self._node) for engine in settings.engines]
-        self.books = {d.engine: EngineBook(d, self._engine_changed) for d in declared}
+        self._owner: Owner
+        self._watch = (
+            SettingsWatch(source, self._have_engines, clock, self.metrics, self._log)
+            if source
+            else None
+        )
+        self._engines = NodeEngines(
+            self._node,
+            connect,
+            clock,
+            self.metrics,
+            self._log,
+            poll_ms=settings.poll_ms,
+            names_ms=settings.names_ms,
+            may_unload=lambda: self._hearing.unbroken_ms(clock.now_ms()) >= UNLOAD_REST_MS,
+            on_change=lambda: self._reporter.changed(),
+        )
+        self.books: Mapping[EngineId, EngineBook] = self._engines.books
         self._plans = PlanWatch(
             self._region, self._node, self._plan_changed, self.metrics, self._log
         )
         self._reporter = Reporter(
             self._region,
             self._node,
-            tuple(self.books.values()),
+            self.books.values(),
             self._plans,
             gpus,
             bus,
@@ -86,14 +105,14 @@ class AgentApp:
         self._incarnation = Incarnation(
             self._region, self._node, life, registry, clock, self._log, self._reporter.begin
         )
-        self._pollers = {
-            engine: self._poller(book, engines[engine]) for engine, book in self.books.items()
-        }
-        self._loaders = {
-            engine: self._loader(book, engines[engine]) for engine, book in self.books.items()
-        }
         self._handlers = Handlers(
-            self.books, self._loaders, self._reporter, self._hearing, clock, self.metrics
+            self._node,
+            self.books,
+            self._engines.loaders,
+            self._reporter,
+            self._hearing,
+            clock,
+            self.metrics,
         )
 
     async def start(self, owner: Owner) -> None:
@@ -103,37 +122,42 @@ class AgentApp:
             "hold incarnation": self._hold_incarnation(),
             "report": self._report(),
             "follow plans": self._follow_plans(),
-            "read GPUs": self._gpus.run(),
+            "read GPUs": self._gpus.run(self._reporter.changed),
         }
-        for engine in self.books:
-            jobs[f"poll {engine}"] = self._pollers[engine].run()
-            jobs[f"load {engine}"] = self._loaders[engine].run()
+        if self._watch is not None:
+            jobs["watch settings"] = self._watch.run()
+        self._owner = owner
+        await self._engines.apply(self._settings.engines, owner)
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self._bus.respond(
             subjects.node_ensure(self._region, self._node),
             self._handlers.ensure,
-            concurrency=len(self.books) * ASKERS_MAX + SPARE_RESPONDERS,
+            concurrency=ENGINES_MAX * ASKERS_MAX + SPARE_RESPONDERS,
         )
         await self._bus.subscribe(
             subjects.node_resync(self._region, self._node), self._handlers.resync
         )
-        await self._bus.subscribe(subjects.all_inflight(self._region), self._handlers.in_flight)
+        await self._bus.subscribe(
+            subjects.all_inflight_on(self._region, self._node), self._handlers.in_flight
+        )
         self._bus.on_reconnect(self._reconnected)
 
     async def stop(self) -> None:
-        """End the tasks; the bus and the engines may be closed then."""
+        """End the tasks and let go of the engines; the bus may be closed then."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._engines.stop()
+        await self._reporter.leave()
 
     def readiness(self) -> Readiness:
         """Ready once reports go out under an incarnation. Each fault of a part is named."""
         degraded = [] if self._bus.connected else [NATS_AWAY]
         if self._incarnation.registry_away:
             degraded.append(REGISTRY_AWAY)
-        for engine, book in self.books.items():
-            if book.status is not EngineStatus.READY:
-                degraded.append(f"engine-{book.status}:{engine}")
+        degraded += self._engines.faults()
+        if self._watch is not None and self._watch.problem is not None:
+            degraded.append(SETTINGS_INVALID)
         status = self._plans.book.status
         if status is not None and not status.accepted:
             degraded.append(f"plan-refused:{status.reason}")
@@ -143,47 +167,26 @@ class AgentApp:
             facts={
                 "node": self._node,
                 "incarnation": self._reporter.incarnation,
-                "engines": {engine: book.status for engine, book in self.books.items()},
+                "engines": self._engines.facts(),
+                "settings_problem": self._watch.problem if self._watch else None,
                 "plan_revision": status.revision if status else None,
             },
         )
 
-    def _loader(self, book: EngineBook, engine: Engine) -> Loader:
-        poller = self._pollers[book.declared.engine]
-        return Loader(
-            book,
-            engine,
-            self._clock,
-            self.metrics,
-            self._log,
-            list_names=lambda: poller.list_names(every_ms=RELIST_MS),
-            may_unload=lambda: self._hearing.unbroken_ms(self._clock.now_ms()) >= UNLOAD_REST_MS,
-        )
-
-    def _poller(self, book: EngineBook, engine: Engine) -> Poller:
-        return Poller(
-            book,
-            engine,
-            self._clock,
-            self.metrics,
-            self._log,
-            poll_ms=self._settings.poll_ms,
-            names_ms=self._settings.names_ms,
-        )
-
-    def _engine_changed(self) -> None:
-        self._reporter.changed()
-        for engine, book in self.books.items():
-            self.metrics.engine_ready.labels(engine).set(book.status is EngineStatus.READY)
+    async def _have_engines(self, wanted: tuple[EngineSettings, ...]) -> None:
+        """The settings file says so now."""
+        if await self._engines.apply(wanted, self._owner):
+            self._handlers.engines_changed()
+            self._plan_changed()
 
     def _plan_changed(self) -> None:
-        self._reporter.tell_all()
-        for engine, loader in self._loaders.items():
+        self._reporter.changed()
+        for engine, loader in self._engines.loaders.items():
             loader.want(self._plans.book.engine(engine))
 
     async def _reconnected(self) -> None:
         self._hearing.interrupted(self._clock.now_ms())
-        self._reporter.tell_all()
+        self._reporter.missed()
 
     async def _hold_incarnation(self) -> None:
         other = await self._incarnation.hold()
@@ -195,8 +198,7 @@ class AgentApp:
         an engine that was not asked yet would look empty."""
         try:
             async with asyncio.timeout(FIRST_POLL_MS / 1e3):
-                for poller in self._pollers.values():
-                    await poller.polled.wait()
+                await self._engines.polled()
         except TimeoutError:
             self._log.warning("an engine takes long to answer its first poll")
         await self._reporter.run()

@@ -24,8 +24,9 @@ class EngineView:
     `registered` are the names it answers to and their paths, but for those it is being told to
     forget; there should be no more than `names_max`. `held` are the named adapters in HBM, `copied`
     those in HBM or host RAM; `slots_taken` counts slots with anything in them, copies of forgotten
-    names included. `busy` adapters have requests in flight or a lease. `on_their_way` are the loads
-    that wait or run, `loads_waiting` counts those that the engine has not got yet.
+    names included. `pinned` ones the engine evicts last. `busy` adapters have requests in flight or
+    a lease. `on_their_way` are the loads that wait or run, `loads_waiting` counts those that the
+    engine has not got yet.
     """
 
     base_model: str = ""
@@ -37,6 +38,7 @@ class EngineView:
     held: AbstractSet[EngineAdapter] = frozenset()
     copied: AbstractSet[EngineAdapter] = frozenset()
     slots_taken: int = 0
+    pinned: AbstractSet[EngineAdapter] = frozenset()
     busy: AbstractSet[EngineAdapter] = frozenset()
     on_their_way: AbstractSet[EngineAdapter] = frozenset()
     loads_waiting: int = 0
@@ -53,6 +55,7 @@ class EngineView:
         A request for a registered adapter claims a slot before it has one.
         """
         claims = (self.busy & (self.registered.keys() | self.held)) | self.on_their_way
+        claims |= self.pinned & self.held
         return self.hbm_slots - len(claims - {adapter})
 
     def has_other_weights(self, spec: AdapterSpec) -> bool:
@@ -78,6 +81,7 @@ def view_of(book: EngineBook, now_ms: float) -> EngineView:
         held=frozenset(copy.adapter for copy in lru.hbm if copy.named),
         copied=frozenset(copy.adapter for copy in lru.copies if copy.named),
         slots_taken=len(lru.hbm),
+        pinned=book.held.pinned,
         busy=(book.foreign.adapters | book.counts.keys() | book.leases.held(now_ms)) - {BASE},
         on_their_way=frozenset(book.loads),
         loads_waiting=sum(load.started_ms is None for load in book.loads.values()),

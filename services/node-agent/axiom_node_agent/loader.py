@@ -109,14 +109,18 @@ class Loader:
             self._wake.set()
 
     async def run(self) -> None:
-        """Do what waits and what the plan asks for, until cancelled."""
-        while True:
-            self._wake.clear()
-            self._metrics.loads_waiting.labels(self._id).set(len(self._waiting))
-            if self._waiting:
-                await self._load(self._waiting.popleft())
-            elif not await self._follow_plan():
-                await self._until_woken()
+        """Do what waits and what the plan asks for, until cancelled; who waits then is refused."""
+        try:
+            while True:
+                self._wake.clear()
+                self._metrics.loads_waiting.labels(self._id).set(len(self._waiting))
+                if self._waiting:
+                    await self._load(self._waiting.popleft())
+                elif not await self._follow_plan():
+                    await self._until_woken()
+        finally:
+            for load in list(self._loads.values()):
+                self._finish(load, Reason.NOT_READY)
 
     async def _ensure(self, spec: AdapterSpec, slot_wait_ms: float) -> EnsureResult:
         book = self._book

@@ -1,8 +1,10 @@
-"""Every metric of the node agent. Engines are declared in settings, so they are few and known."""
+"""Every metric of the node agent. Engines are declared in settings, so they are few and known; one
+that left takes its labels along."""
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 
 _LOAD_BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0)
 _POLL_BUCKETS_S = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -31,6 +33,12 @@ class AgentMetrics:
             "1 when the engine serves, else 0",
             ["engine"],
             registry=self.registry,
+        )
+        self.source_switches = self._counter(
+            "axiom_node_agent_residency_source_switches_total",
+            "Times that this source took over saying what an engine holds",
+            "engine",
+            "source",
         )
         self.load_duration = Histogram(
             "axiom_node_agent_load_duration_seconds",
@@ -74,6 +82,27 @@ class AgentMetrics:
         self.plan_refusals = self._counter(
             "axiom_node_agent_plan_refusals_total", "Plans refused", "reason"
         )
+
+        self.reloads = self._counter(
+            "axiom_node_agent_settings_reloads_total", "Changes of the settings file", "outcome"
+        )
+        self._of_engines: tuple[MetricWrapperBase, ...] = (
+            self.poll_duration,
+            self.poll_failures,
+            self.restarts,
+            self.engine_ready,
+            self.source_switches,
+            self.load_duration,
+            self.load_failures,
+            self.loads_waiting,
+            self.unloads,
+            self.unload_failures,
+        )
+
+    def forget_engine(self, engine: str) -> None:
+        """The engine is gone."""
+        for metric in self._of_engines:
+            metric.remove_by_labels({"engine": engine})
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

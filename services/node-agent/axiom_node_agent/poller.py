@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from axiom_common.errors import EngineCallError, UnavailableError
-from axiom_common.model.adapter import ResidencySource
 from axiom_common.ports.clock import Clock
-from axiom_common.ports.engine import Engine, EngineResidency
+from axiom_common.ports.engine import Engine
 from axiom_common.runtime.logging import Log
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.state import EngineBook
@@ -17,7 +17,8 @@ REST_MS_MIN = 10.0
 
 
 class Poller:
-    """Polls every `poll_ms`; names, and whether the engine tells of residency, each `names_ms`."""
+    """Polls every `poll_ms`; names each `names_ms`. `on_restart` is called when the metrics are
+    those of another process."""
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class Poller:
         *,
         poll_ms: float,
         names_ms: float,
+        on_restart: Callable[[], None],
     ) -> None:
         self._book = book
         self._engine = engine
@@ -37,7 +39,9 @@ class Poller:
         self._log = log
         self._poll_ms = poll_ms
         self._names_ms = names_ms
+        self._on_restart = on_restart
         self._id = book.declared.engine
+        self._restarts_logged = 0
         self._listing = asyncio.Lock()
         self.polled = asyncio.Event()
         """Set once a poll has come to an end, well or badly."""
@@ -53,11 +57,10 @@ class Poller:
 
     async def poll(self) -> None:
         """Ask once. A question without an answer leaves standing what the ones before it told."""
-        restarts = self._book.restarts
         try:
-            self._book.saw_sample(await self._engine.sample(), self._clock.now_ms())
+            await self._ask_metrics()
             self._book.saw_health(await self._engine.healthy(), self._clock.now_ms())
-            await self._ask_names()
+            await self.list_names(every_ms=self._names_ms)
         except UnavailableError as error:
             self._failed("engine poll not answered", error)
             self._book.unreachable(self._clock.now_ms())
@@ -66,36 +69,31 @@ class Poller:
             self._failed("engine poll refused", error)
             self._book.not_serving(self._clock.now_ms())
         self.polled.set()
-        if self._book.restarts > restarts:
+        if self._book.restarts > self._restarts_logged:
+            self._restarts_logged = self._book.restarts
             self._metrics.restarts.labels(self._id).inc()
             self._log.info("engine restarted", engine=self._id)
 
     async def list_names(self, *, every_ms: float) -> None:
         """Hear the engine's names, unless they were heard in the last `every_ms`; for all askers
         at once. UnavailableError or EngineCallError when the engine does not list them."""
-        book = self._book
+        names = self._book.names
         async with self._listing:
-            if not book.models_due(self._clock.now_ms(), every_ms=every_ms):
+            if not names.due(self._clock.now_ms(), every_ms=every_ms):
                 return
-            version = book.names_version
+            version = names.version
             models = await self._engine.models()
-            if version == book.names_version:
-                book.saw_models(models, self._clock.now_ms())
+            if version == names.version:
+                self._book.saw_models(models, self._clock.now_ms())
 
-    async def _ask_names(self) -> None:
+    async def _ask_metrics(self) -> None:
         book = self._book
-        due = book.models_due(self._clock.now_ms(), every_ms=self._names_ms)
-        await self.list_names(every_ms=self._names_ms)
-        if due or book.source is ResidencySource.EXTENSION:
-            book.saw_residency(await self._residency(), self._clock.now_ms())
-
-    async def _residency(self) -> EngineResidency | None:
-        try:
-            return await self._engine.residency()
-        except EngineCallError as error:
-            # Without its word on residency the engine serves as well; inference goes on.
-            self._failed("engine residency not readable", error)
-            return None
+        asked_ms = self._clock.now_ms()
+        sample = await self._engine.sample()
+        restarts = book.restarts
+        book.saw_sample(sample, self._clock.now_ms(), asked_ms=asked_ms)
+        if book.restarts > restarts:
+            self._on_restart()
 
     def _failed(self, event: str, error: Exception) -> None:
         self._metrics.poll_failures.labels(self._id).inc()

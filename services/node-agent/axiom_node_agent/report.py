@@ -91,7 +91,7 @@ def _loads(book: EngineBook, rests: tuple[tuple[EngineAdapter, float], ...]) -> 
             adapter=name,
             state=book.lives[name].state,
             source=book.source,
-            in_flight=int(name in book.foreign.adapters),
+            in_flight=book.foreign.counts.get(name, 0),
             remaining_ms=remaining_ms,
         )
 
@@ -115,7 +115,7 @@ def _copies(book: EngineBook, now_ms: float) -> Iterator[Residency]:
             adapter=name,
             state=AdapterState.LOADING if arrives else life.state,
             source=book.source,
-            in_flight=int(name in book.foreign.adapters),
+            in_flight=book.foreign.counts.get(name, 0),
             remaining_ms=rest_ms if arrives else 0.0,
             age_ms=max(0.0, now_ms - copy.known_ms),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -35,6 +36,10 @@ class EngineSettings(_Part):
     `host_slots`, `max_lora_rank` and `max_num_seqs` must be what the engine was started with: it
     does not tell them. `hbm_slots` counts until the engine tells its own (it does from its first
     request for an adapter on); without it no adapter is placed there before.
+
+    `extension_socket`: where the agent listens to Axiom's extension in the engine, whose
+    AXIOM_AGENT_SOCKET says the same path; without it the agent does not listen.
+    `extension_token_file` holds the engine's AXIOM_AGENT_TOKEN.
     """
 
     name: Token
@@ -47,6 +52,8 @@ class EngineSettings(_Part):
     role: Role = Role.BOTH
     gpus: tuple[Annotated[int, Field(ge=0)], ...] = ()
     link: LinkSettings = LinkSettings()
+    extension_socket: Annotated[str, Field(pattern=r"^(/[ -~]+)?$", max_length=100)] = ""
+    extension_token_file: Path | None = None
 
     def declared(self, node: NodeId) -> EngineState:
         """The engine as a report shows it before it was heard."""
@@ -84,4 +91,7 @@ class AgentSettings(ServiceSettings):
         names = [engine.name for engine in engines]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two engines are called {twice[0]!r}")
+        sockets = [engine.extension_socket for engine in engines if engine.extension_socket]
+        if twice := sorted({path for path in sockets if sockets.count(path) > 1}):
+            raise ValueError(f"two engines have the extension_socket {twice[0]!r}")
         return engines

@@ -10,20 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from axiom_common.model.adapter import AdapterSpec, AdapterState, ResidencySource
+from axiom_common.model.adapter import AdapterSpec, ResidencySource
 from axiom_common.model.engine import EngineState, EngineStatus
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.model.reason import Reason
-from axiom_common.ports.engine import EngineModels, EngineResidency, EngineSample
-from axiom_common.state.adapter_lifecycle import AdapterLife, Event, step
+from axiom_common.ports.engine import EngineModels, EngineSample
+from axiom_common.ports.engine_extension import EngineWord
+from axiom_common.state.adapter_lifecycle import AdapterLife, Event
 from axiom_common.state.engine_lru import EngineLru
+from axiom_node_agent.adapter_lives import AdapterLives
+from axiom_node_agent.engine_names import EngineNames
 from axiom_node_agent.foreign_use import ForeignUse
 from axiom_node_agent.leases import Leases
 from axiom_node_agent.link_correction import LinkCorrection, load_bytes
 from axiom_node_agent.rates import RecentSamples, is_new_process
+from axiom_node_agent.residency import Held
 
-FAILED_MAX = 256
-"""Adapters whose failure is remembered an engine; the oldest memory gives way."""
 UNHEALTHY_POLLS_MAX = 2
 """A busy engine may take long to say that it is healthy: one miss beside fresh metrics is none."""
 
@@ -41,63 +43,59 @@ class LoadUnderWay:
 class EngineBook:
     """One engine. `declared` holds what settings say of it, in the shape of a report.
 
-    `registered` are the adapter names that it answers to with the paths they were loaded from, in
-    the order of its list. `activating` are those that a request on its way brings into HBM, with
-    the time by which it is predicted to have done so.
+    `activating` are the adapters that a request on its way brings into HBM, with the time by which
+    it is predicted to have done so.
     """
 
     def __init__(self, declared: EngineState, on_change: Callable[[], None]) -> None:
         self.declared = declared
-        self.models: EngineModels | None = None
-        self.names_version = 0
+        self.names = EngineNames()
         self.restarts = 0
         self.sample: EngineSample | None = None
         self.samples = 0
         self.sampled_ms = 0.0
         self.rates = RecentSamples()
         self.correction = LinkCorrection()
-        self.source = ResidencySource.INFERRED
-        self.lru = EngineLru().resized(
-            hbm_slots=declared.limits.hbm_slots, host_slots=declared.limits.host_slots
+        self.held = Held(
+            lru=EngineLru().resized(
+                hbm_slots=declared.limits.hbm_slots, host_slots=declared.limits.host_slots
+            )
         )
-        self.lives: dict[EngineAdapter, AdapterLife] = {}
         self.loads: dict[EngineAdapter, LoadUnderWay] = {}
         self.activating: dict[EngineAdapter, float] = {}
         self.leases = Leases()
         self.counts: Mapping[EngineAdapter, int] = {}
         self.foreign = ForeignUse()
         self.unloading: set[EngineAdapter] = set()
-        self.registered: dict[EngineAdapter, str] = {}
+        self._lives = AdapterLives()
         self._on_change = on_change
         self._told: object = None
         self._reached: bool | None = None
         self._unhealthy_polls = 0
-        self._models_told_ms: float | None = None
+        self._asked_ms = 0.0
+        self._processes: AbstractSet[str] = frozenset()
 
     # what the engine said
 
-    def saw_sample(self, sample: EngineSample, now_ms: float) -> None:
-        """The engine answered a poll with its metrics."""
+    def saw_sample(
+        self, sample: EngineSample, now_ms: float, *, asked_ms: float | None = None
+    ) -> None:
+        """The engine answered with its metrics; it was asked at `asked_ms`, None: just now."""
         gap = self._reached is False
         if self.sample is not None and is_new_process(self.sample, sample, gap=gap):
             self._forget_process()
         self.sample = sample
         self.samples += 1
         self.sampled_ms = now_ms
+        self._asked_ms = now_ms if asked_ms is None else asked_ms
         self.rates.add(sample)
-        self.foreign.sampled(sample.in_use, self.counts, now_ms)
+        self.foreign.sampled(sample.in_use, now_ms)
         self._reached = True
         if sample.max_loras is not None and sample.max_loras != self.lru.hbm_slots:
-            host_slots = self.declared.limits.host_slots
-            self.lru = self.lru.resized(hbm_slots=sample.max_loras, host_slots=host_slots)
-        if self.source is ResidencySource.INFERRED and self.models is not None:
-            running = sample.in_use & self.registered.keys()
-            if running != sample.in_use:
-                # A name that no list showed yet: somebody else loaded it just now.
-                self._models_told_ms = None
-            self.lru = self.lru.seen_running(running, now_ms)
-            for name in running & self.activating.keys():
-                del self.activating[name]
+            host_slots = self.lru.host_slots
+            self._infer(self.lru.resized(hbm_slots=sample.max_loras, host_slots=host_slots))
+        self.held = self.held.sampled(sample.loaded, asked_ms=self._asked_ms, now_ms=now_ms)
+        self._infer_from_running(sample.in_use, now_ms)
         self._observe(now_ms)
 
     def saw_health(self, healthy: bool, now_ms: float) -> None:
@@ -107,28 +105,33 @@ class EngineBook:
 
     def saw_models(self, models: EngineModels, now_ms: float) -> None:
         """The engine listed its names. Names that are new to the agent were loaded by others."""
-        if self.source is ResidencySource.INFERRED:
-            self._infer_from_names(models.adapters, now_ms)
-        self.models = models
-        self._models_told_ms = now_ms
-        self.registered = dict(models.adapters)
+        self._infer_from_names(models.adapters, now_ms)
+        self.names.listed(models, now_ms)
         self._observe(now_ms)
 
-    def saw_residency(self, residency: EngineResidency | None, now_ms: float) -> None:
-        """The engine told itself what it holds; None: it has no word on that (any more), so what is
-        known now is what inference goes on from."""
-        if residency is None:
-            self.source = ResidencySource.INFERRED
+    def saw_word(self, word: EngineWord | None, now_ms: float) -> None:
+        """The engine's extension spoke; None: it has no word (any more), so the next best source
+        goes on from what is known now."""
+        if word is None:
+            if self.source is ResidencySource.EXTENSION:
+                self.foreign.silent()
+                self.held = self.held.silent()
+                if self.sample is not None:
+                    self.held = self.held.sampled(
+                        self.sample.loaded, asked_ms=self._asked_ms, now_ms=now_ms
+                    )
+                self._observe(now_ms)
             return
-        self.source = ResidencySource.EXTENSION
-        self.lru = EngineLru.told(
-            hbm=residency.hbm,
-            host=residency.host,
-            registered=self.registered.keys(),
-            hbm_slots=residency.hbm_slots,
-            host_slots=residency.host_slots,
-            now_ms=now_ms,
-        )
+        if self._processes and self._processes.isdisjoint(word.lives):
+            self._forget_process()
+            self.sample = None
+        self._processes = word.lives
+        if word.registered is not None:
+            self.names.told(word.registered)
+        self.held = self.held.told(word, self.registered.keys(), now_ms)
+        self._arrived(copy.adapter for copy in self.lru.hbm)
+        in_flight = {name: n for name, n in word.in_flight.items() if name != BASE}
+        self.foreign.told(in_flight, now_ms)
         self._observe(now_ms)
 
     def unreachable(self, now_ms: float) -> None:
@@ -142,76 +145,67 @@ class EngineBook:
         self._unhealthy_polls = UNHEALTHY_POLLS_MAX
         self._observe(now_ms)
 
-    def models_due(self, now_ms: float, *, every_ms: float) -> bool:
-        """Whether the list of names should be asked for again."""
-        return self._models_told_ms is None or now_ms - self._models_told_ms >= every_ms
-
     # what the agent does
 
     def load_accepted(self, spec: AdapterSpec, now_ms: float) -> None:
         """The agent took a load on. Where the name stands for other weights, it does so no more."""
-        if self.registered.pop(spec.engine_name, None) is not None:
-            self.lru = self.lru.forgotten(spec.engine_name)
-            self._happened(spec.engine_name, Event.UNLOAD_STARTED, now_ms)
+        if spec.engine_name in self.registered:
+            self.names.unloaded(spec.engine_name)
+            self._forgotten(spec.engine_name)
+            self._lives.happened(spec.engine_name, Event.UNLOAD_STARTED, now_ms)
         declared_ms = self.declared.link.cold_ms(load_bytes(spec))
         self.loads[spec.engine_name] = LoadUnderWay(spec=spec, declared_ms=declared_ms)
-        self._happened(spec.engine_name, Event.ACCEPTED, now_ms)
+        self._lives.happened(spec.engine_name, Event.ACCEPTED, now_ms)
         self._observe(now_ms)
 
     def load_started(self, name: EngineAdapter, now_ms: float) -> None:
         """The engine got the load."""
         self.loads[name] = replace(self.loads[name], started_ms=now_ms)
-        self._happened(name, Event.STARTED, now_ms)
+        self._lives.happened(name, Event.STARTED, now_ms)
         self._observe(now_ms)
 
     def load_withdrawn(self, name: EngineAdapter, now_ms: float) -> None:
         """The load is not done after all; nothing is held against the adapter."""
         del self.loads[name]
-        self._happened(name, Event.WITHDRAWN, now_ms)
+        self._lives.happened(name, Event.WITHDRAWN, now_ms)
         self._observe(now_ms)
 
     def load_ended(self, name: EngineAdapter, reason: Reason | None, now_ms: float) -> None:
         """The engine answered: `reason` None says that the adapter is there."""
         load = self.loads.pop(name)
-        self._names_changed()
         if reason is not None:
-            self._happened(name, Event.LOAD_FAILED, now_ms, reason)
-            self._bound_failures()
+            self.names.doubted()
+            self._lives.happened(name, Event.LOAD_FAILED, now_ms, reason)
         else:
             if load.started_ms is not None:
                 self.correction = self.correction.learnt(
                     predicted_ms=load.declared_ms, took_ms=now_ms - load.started_ms
                 )
-            self.registered[name] = load.spec.path
-            self.lru = self.lru.loaded(name, now_ms, running=self._running())
-            self._happened(name, Event.LOADED, now_ms)
+            self.names.loaded(name, load.spec.path)
+            self.held = self.held.loaded(name, now_ms, running=self._running())
+            self._lives.happened(name, Event.LOADED, now_ms)
         self._observe(now_ms)
 
     def draining(self, names: Iterable[EngineAdapter], now_ms: float) -> None:
         """Exactly these are to be unloaded as soon as nobody uses them."""
-        wanted = set(names)
-        for name, life in list(self.lives.items()):
-            if life.state is AdapterState.DRAINING and name not in wanted:
-                self._happened(name, Event.KEPT, now_ms)
-        for name in sorted(wanted):
-            self._happened(name, Event.UNLOAD_WANTED, now_ms)
+        self._lives.draining(names, now_ms)
         self._observe(now_ms)
 
     def unload_started(self, name: EngineAdapter, now_ms: float) -> None:
         """The engine is being told to forget `name`."""
         self.unloading.add(name)
-        self._happened(name, Event.UNLOAD_STARTED, now_ms)
+        self._lives.happened(name, Event.UNLOAD_STARTED, now_ms)
         self._observe(now_ms)
 
     def unload_ended(self, name: EngineAdapter, now_ms: float, *, done: bool) -> None:
         """The engine answered."""
         self.unloading.discard(name)
-        self._names_changed()
         if done:
-            self.registered.pop(name, None)
-            self.lru = self.lru.forgotten(name)
+            self.names.unloaded(name)
+            self._forgotten(name)
         else:
-            self._happened(name, Event.UNLOAD_FAILED, now_ms)
+            self.names.doubted()
+            self._lives.happened(name, Event.UNLOAD_FAILED, now_ms)
         self._observe(now_ms)
 
     # what gateways said
@@ -221,9 +215,9 @@ class EngineBook:
         brings the adapter into HBM if it is not there."""
         name = spec.engine_name
         self.leases.grant(name, now_ms)
-        if self.source is ResidencySource.INFERRED and name in self.registered:
+        if self.source is not ResidencySource.EXTENSION and name in self.registered:
             held = self.lru.copy_of(name)
-            self.lru = self.lru.used(name, now_ms, running=self._running() - {name})
+            self._infer(self.lru.used(name, now_ms, running=self._running() - {name}))
             if held is None or not held.in_hbm:
                 link, size = self.declared.link, load_bytes(spec)
                 takes_ms = link.cold_ms(size) if held is None else link.h2d_ms(size)
@@ -243,21 +237,45 @@ class EngineBook:
         before, self.counts = self.counts, dict(counts)
         changed = {n for n in counts.keys() | before.keys() if counts.get(n, 0) != before.get(n, 0)}
         used = (changed | told) - {BASE}
-        self.foreign.counted(used, now_ms)
+        self.foreign.counted(self.counts, used, now_ms)
         for name in used - counts.keys():
             self.leases.requests_ended(name, now_ms)
-        if self.source is ResidencySource.INFERRED:
-            self.lru = self.lru.touched(used, now_ms)
+        self._infer(self.lru.touched(used, now_ms))
         self._observe(now_ms)
 
     # what others see
+
+    @property
+    def reached(self) -> bool:
+        """Whether the last poll was answered."""
+        return self._reached is True
+
+    @property
+    def source(self) -> ResidencySource:
+        """Who says what is held."""
+        return self.held.source
+
+    @property
+    def lru(self) -> EngineLru:
+        """What is held."""
+        return self.held.lru
+
+    @property
+    def lives(self) -> Mapping[EngineAdapter, AdapterLife]:
+        """Every adapter that is not absent."""
+        return self._lives.by_name
+
+    @property
+    def registered(self) -> Mapping[EngineAdapter, str]:
+        """The adapter names that the engine answers to, with the paths they were loaded from."""
+        return self.names.paths
 
     @property
     def status(self) -> EngineStatus:
         """What the last poll says. Ready only once the engine's names are known."""
         if self._reached is False:
             return EngineStatus.UNREACHABLE
-        known = self.sample is not None and self.models is not None
+        known = self.sample is not None and self.names.base is not None
         if not known or self._unhealthy_polls >= UNHEALTHY_POLLS_MAX:
             return EngineStatus.STARTING
         return EngineStatus.READY
@@ -265,7 +283,7 @@ class EngineBook:
     @property
     def served_name(self) -> str:
         """The engine's own name for its base model; "" until it told."""
-        names = self.models.base if self.models else ()
+        names = self.names.base or ()
         declared = self.declared.base_model
         return declared if declared in names else next(iter(names), "")
 
@@ -274,73 +292,73 @@ class EngineBook:
         """The fleet's name for the base model: as declared, else the engine's own."""
         return self.declared.base_model or self.served_name
 
+    def _infer(self, lru: EngineLru) -> None:
+        self.held = self.held.inferred(lru)
+
+    def _infer_from_running(self, in_use: AbstractSet[EngineAdapter], now_ms: float) -> None:
+        if self.source is ResidencySource.EXTENSION or self.names.base is None:
+            return
+        running = in_use & self.registered.keys()
+        if running != in_use:
+            # A name that no list showed yet: somebody else loaded it just now.
+            self.names.doubted()
+        if self.source is ResidencySource.METRICS:
+            self._infer(self.lru.touched(running, now_ms))
+        else:
+            self._infer(self.lru.seen_running(running, now_ms))
+        self._arrived(running)
+
     def _infer_from_names(self, names: Iterable[EngineAdapter], now_ms: float) -> None:
         listed = dict.fromkeys(names)
-        if self.models is None:
+        if self.names.base is None and self.source is ResidencySource.INFERRED:
             running = self.sample.in_use if self.sample else frozenset()
-            self.lru = self.lru.seeded(listed, running & listed.keys(), now_ms)
+            self._infer(self.lru.seeded(listed, running & listed.keys(), now_ms))
             return
-        for name in listed:
-            if name not in self.registered:
-                self.lru = self.lru.loaded(name, now_ms, running=self._running())
+        if self.source is ResidencySource.INFERRED:
+            for name in listed:
+                if name not in self.registered:
+                    self._infer(self.lru.loaded(name, now_ms, running=self._running()))
         for name in self.registered:
             if name not in listed:
-                self.lru = self.lru.forgotten(name)
+                self._forgotten(name)
+
+    def _forgotten(self, name: EngineAdapter) -> None:
+        self.held = replace(self.held, lru=self.lru.forgotten(name))
+
+    def _arrived(self, names: Iterable[EngineAdapter]) -> None:
+        for name in self.activating.keys() & set(names):
+            del self.activating[name]
 
     def _running(self) -> AbstractSet[EngineAdapter]:
         in_use = self.sample.in_use if self.sample else frozenset()
         return in_use | self.counts.keys()
 
-    def _names_changed(self) -> None:
-        """A list of names that is on its way from the engine is out of date."""
-        self.names_version += 1
-        self._models_told_ms = None
-
     def _forget_process(self) -> None:
         self.restarts += 1
-        self.models = None
-        self.source = ResidencySource.INFERRED
-        self.lru = self.lru.emptied()
+        self.held = Held(lru=self.lru.emptied())
+        self._processes = frozenset()
         self.rates.clear()
         self.leases = Leases()
         self.foreign = ForeignUse()
         self.activating.clear()
-        self.registered.clear()
-        self._names_changed()
+        self.names.forget()
         # A load that waits or runs has its own end; all else was the old process's.
-        self.lives = {name: life for name, life in self.lives.items() if name in self.loads}
-
-    def _happened(
-        self, name: EngineAdapter, event: Event, now_ms: float, reason: Reason | None = None
-    ) -> None:
-        life = step(self.lives.get(name, AdapterLife()), event, now_ms, reason=reason)
-        if life.state is AdapterState.ABSENT:
-            self.lives.pop(name, None)
-        else:
-            self.lives[name] = life
+        self._lives.keep(self.loads.keys())
 
     def _observe(self, now_ms: float) -> None:
         """Bring the lives in line with the copies, and tell when something changed."""
         self.activating = {n: until for n, until in self.activating.items() if until > now_ms}
-        seen: dict[EngineAdapter, Event] = {}
-        for copy in self.lru.copies:
-            if copy.named:
-                seen[copy.adapter] = Event.SEEN_IN_HBM if copy.in_hbm else Event.SEEN_IN_HOST
-            elif copy.in_hbm:
-                # Somebody unloaded it: the copy has its slot until the engine needs that.
-                seen.setdefault(copy.adapter, Event.UNLOAD_STARTED)
-        for name in sorted((self.lives.keys() | seen.keys()) - self.unloading):
-            self._happened(name, seen.get(name, Event.NOT_SEEN), now_ms)
+        self._lives.seen(self.lru.copies, now_ms, but=self.unloading)
+        exact = self.source is ResidencySource.EXTENSION
         told = (
             self.status,
+            self.source,
             tuple(self.registered),
             {name: life.state for name, life in self.lives.items()},
+            tuple(self.foreign.adapters),
+            # A replayed order is a guess between two sights: it waits for the beat.
+            tuple(copy.adapter for copy in self.lru.copies) if exact else (),
         )
         if told != self._told:
             self._told = told
             self._on_change()
-
-    def _bound_failures(self) -> None:
-        failed = [n for n, life in self.lives.items() if life.state is AdapterState.FAILED]
-        if len(failed) > FAILED_MAX:
-            del self.lives[min(failed, key=lambda name: self.lives[name].retry_at_ms)]
