@@ -164,7 +164,7 @@ class Node:
             seq=self.vectors,
             counts=(count,),
         )
-        await self.bus.publish(subjects.gateway_inflight(self.region, GATEWAY), encode(report))
+        await self.bus.publish(subjects.node_inflight(self.region, NODE, GATEWAY), encode(report))
 
     async def complete(self, model: str, *, tokens: int = 4) -> None:
         """One request to the engine that no gateway tells of."""

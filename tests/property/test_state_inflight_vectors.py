@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId
-from axiom_common.state.inflight_vectors import GATEWAYS_MAX, SILENT_MS, Count, InFlightVectors
+from axiom_common.state.inflight_vectors import (
+    EXPIRED_MS,
+    GATEWAYS_MAX,
+    SILENT_MS,
+    Count,
+    InFlightVectors,
+)
 
 ENGINES = [EngineId(f"n.e{i}") for i in range(3)]
 ADAPTERS = [BASE, EngineAdapter("a~1"), EngineAdapter("b~1")]
@@ -84,3 +90,37 @@ def test_the_number_of_gateways_is_bounded(beyond: int) -> None:
             GatewayId(f"g{number}"), incarnation=1, seq=1, full=True, counts=[], now_ms=0.0
         )
     assert vectors.gateways == GATEWAYS_MAX
+
+
+@pytest.mark.parametrize(("seq", "counts"), [(4, False), (5, False), (6, True)])
+def test_a_late_word_of_a_gateway_that_was_dropped_changes_nothing(seq: int, counts: bool) -> None:
+    vectors = InFlightVectors()
+
+    def told(seq: int, now_ms: float) -> None:
+        vectors.apply(
+            GatewayId("g"),
+            incarnation=1,
+            seq=seq,
+            full=True,
+            counts=[(ENGINES[0], BASE, 2)],
+            now_ms=now_ms,
+        )
+
+    told(5, 0.0)
+    vectors.expire(SILENT_MS)
+    told(seq, SILENT_MS + 1.0)
+    assert bool(vectors.of(ENGINES[0])) is counts
+
+
+def test_what_remains_of_dropped_gateways_is_bounded_and_ends() -> None:
+    vectors = InFlightVectors()
+    for number in range(3 * GATEWAYS_MAX):
+        now_ms = number * SILENT_MS
+        vectors.expire(now_ms)
+        vectors.apply(
+            GatewayId(f"g{number}"), incarnation=1, seq=1, full=True, counts=[], now_ms=now_ms
+        )
+        assert len(vectors._expired) <= EXPIRED_MS / SILENT_MS
+    vectors.expire(1e9)
+    vectors.expire(2e9)
+    assert not vectors._expired

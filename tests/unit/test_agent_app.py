@@ -16,15 +16,23 @@ from tests.owner import TestOwner, task_owner
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
 from axiom_common.model.adapter import AdapterState
-from axiom_common.model.engine import EngineStatus, GpuState
+from axiom_common.model.engine import EngineStatus, GpuState, NodeState
 from axiom_common.model.ensure import EnsureOutcome, EnsureResult
-from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.ids import (
+    EngineAdapter,
+    EngineId,
+    GatewayId,
+    NodeId,
+    RegionId,
+    engine_id,
+)
 from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.engine import EngineSample
 from axiom_common.ports.registry import Entry
 from axiom_common.state.inflight_vectors import SILENT_MS
+from axiom_common.state.region_view import NodeBeat, Outcome, RegionView
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.clock import FakeClock, settle
 from axiom_common.testing.engine import FakeEngine
@@ -32,6 +40,7 @@ from axiom_common.testing.gpus import FakeGpus
 from axiom_common.testing.registry import FakeRegistry
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.bounds import REGISTERED_MAX
+from axiom_common.wire.reports import decode_node_report
 from axiom_common.wire.schemas import (
     EnsureReply,
     EnsureRequest,
@@ -49,8 +58,9 @@ from axiom_node_agent.hearing import TICK_MS
 from axiom_node_agent.incarnation import LOOK_MS
 from axiom_node_agent.leases import VECTOR_DELAY_MS
 from axiom_node_agent.loader import RECONCILE_MS
+from axiom_node_agent.node_engines import EngineLink
 from axiom_node_agent.report import OWN_NAMES_MAX
-from axiom_node_agent.reporter import GATHER_MS
+from axiom_node_agent.reporter import GATHER_MS, WHOLE_GAP_MS
 from axiom_node_agent.settings import AgentSettings
 
 REGION, NODE, GATEWAY = RegionId("r"), NodeId("n1"), GatewayId("g1")
@@ -62,7 +72,7 @@ NAME_CHARS = 300
 
 @dataclass
 class Bench:
-    """An agent, its surroundings, and all that it told."""
+    """An agent, its surroundings, all that it told, and what others make of that."""
 
     owner: TestOwner
     app: AgentApp
@@ -73,19 +83,39 @@ class Bench:
     engines: dict[EngineId, FakeEngine]
     superseded: asyncio.Event
     reports: list[NodeReport] = field(default_factory=list)
+    beats: list[NodeBeat] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
+    view: RegionView = field(default_factory=lambda: RegionView(REGION))
 
     @property
     def last(self) -> NodeReport:
         return self.reports[-1]
 
-    async def hear(self, _: str, payload: bytes) -> None:
-        self.reports.append(decode(payload, NodeReport))
+    @property
+    def state(self) -> NodeState:
+        """What a reader who heard all of it knows."""
+        state = self.view.node(NODE)
+        assert state is not None
+        return state
 
-    async def heard(self, wanted: Callable[[NodeReport], object]) -> NodeReport:
-        """The next report from here on that fits."""
-        self.reports.clear()
-        await eventually(lambda: any(wanted(report) for report in self.reports))
-        return next(report for report in self.reports if wanted(report))
+    async def hear(self, subject: str, payload: bytes) -> None:
+        report = decode_node_report(subject, payload)
+        assert self.view.apply(report, 0.0).outcome in (Outcome.APPLIED, Outcome.LEFT)
+        self.seqs.append(report.seq)
+        if isinstance(report, NodeBeat):
+            self.beats.append(report)
+        else:
+            self.reports.append(decode(payload, NodeReport))
+
+    async def heard(self, wanted: Callable[[NodeState], object]) -> NodeState:
+        """What is known once it fits."""
+        await eventually(lambda: len(self.view) and wanted(self.state))
+        return self.state
+
+    async def next_beat(self) -> None:
+        """Until the agent had time to tell what it knows now."""
+        beats = len(self.beats)
+        await eventually(lambda: len(self.beats) > beats + 1)
 
     async def ensure(
         self, text: str, *, engine: EngineId = E1, in_flight: tuple[InFlightCount, ...] = ()
@@ -102,7 +132,7 @@ class Bench:
         return decode(answer, EnsureReply).result
 
     async def tell(self, report: InFlightReport) -> None:
-        subject = subjects.gateway_inflight(REGION, report.gateway)
+        subject = subjects.node_inflight(REGION, NODE, report.gateway)
         await self.bus.publish(subject, encode(report))
 
     async def plan(self, revision: int, *, fence: int = 1, engines: tuple[EnginePlan, ...]) -> None:
@@ -150,7 +180,7 @@ async def bench(
             settings,
             bus=agent_bus,
             registry=registry,
-            engines=engines,
+            connect=lambda engine: EngineLink(engine=engines[engine_id(NODE, engine.name)]),
             gpus=gpus,
             clock=clock,
             life="this one",
@@ -167,19 +197,46 @@ async def ready(at: Bench) -> None:
     await at.heard(lambda r: {e.status for e in r.engines} == {EngineStatus.READY})
 
 
-async def test_the_whole_state_comes_on_the_beat_numbered_without_holes() -> None:
+async def test_the_first_word_is_whole_and_figures_come_on_the_beat_numbered_without_holes() -> (
+    None
+):
     async with bench(beat_ms=30.0) as at:
         await ready(at)
-        at.reports.clear()
-        await eventually(lambda: len(at.reports) >= 5)
-        assert [r.seq for r in at.reports] == list(range(at.reports[0].seq, at.last.seq + 1))
-        assert {r.kind for r in at.reports} == {ReportKind.FULL}
-        assert {r.incarnation for r in at.reports} == {1}
-        assert [e.engine for e in at.last.engines] == [E1, E2]
-        assert [g.temperature_c for g in at.last.gpus] == [50.0, None]
+        samples = [engine.sample for engine in at.state.engines]
+        await eventually(lambda: len(at.beats) >= 5)
+        assert at.seqs == list(range(1, at.seqs[-1] + 1))
+        assert [r.kind for r in at.reports if r.seq == 1] == [ReportKind.FULL]
+        assert {b.incarnation for b in at.beats} == {1}
+        assert [e.engine for e in at.state.engines] == [E1, E2]
+        assert [g.temperature_c for g in at.state.gpus] == [50.0, None]
+        assert all(e.sample > old for e, old in zip(at.state.engines, samples, strict=True))
+        assert {b.gpus for b in at.beats} == {None}, "they are as they were"
         at.gpus.lose(0)
-        lost = await at.heard(lambda r: r.gpus and r.gpus[0].temperature_c is None)
+        lost = await at.heard(lambda s: s.gpus and s.gpus[0].temperature_c is None)
         assert lost.gpus[1].throttle == 8
+        assert at.last.kind is ReportKind.DELTA, "that can't wait"
+
+
+async def test_all_is_told_whole_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("axiom_node_agent.reporter.FULL_EVERY_MS", 200.0)
+    async with bench(beat_ms=20.0) as at:
+        await ready(at)
+        at.reports.clear()
+        at.beats.clear()
+        began_ms = CLOCK.now_ms()
+        await eventually(lambda: len(at.reports) >= 3)
+        assert CLOCK.now_ms() - began_ms >= 200.0, "not each time there is something to tell"
+        assert {r.kind for r in at.reports} == {ReportKind.FULL}
+        assert {len(r.engines) for r in at.reports} == {2}
+        assert at.beats
+
+
+async def test_last_words_say_that_no_more_will_come() -> None:
+    async with bench() as at:
+        await ready(at)
+        await at.app.stop()
+        await eventually(lambda: at.last.kind is ReportKind.LEFT)
+        assert at.last.seq == at.seqs[-1] == max(at.seqs)
 
 
 async def test_a_change_is_told_at_once_with_the_changed_engine_alone() -> None:
@@ -188,6 +245,7 @@ async def test_a_change_is_told_at_once_with_the_changed_engine_alone() -> None:
         seq = at.last.seq
         assert await at.ensure("a") == EnsureResult(outcome=EnsureOutcome.RESIDENT)
         await eventually(lambda: AdapterState.RESIDENT in _states(at.last))
+        assert at.beats == []
         assert {r.kind for r in at.reports if r.seq > seq} == {ReportKind.DELTA}
         assert [e.engine for e in at.last.engines] == [E1]
         assert at.last.engines[0].registered == (name("a"),)
@@ -206,11 +264,22 @@ async def test_askers_of_the_same_moment_share_one_whole_state() -> None:
             request = encode(ResyncRequest(asker=f"g{asker}"))
             await at.bus.publish(subjects.node_resync(REGION, NODE), request)
             await asyncio.sleep(0.002)
-        took_ms = CLOCK.now_ms() - began_ms
         await eventually(lambda: at.reports)
+        took_ms = CLOCK.now_ms() - began_ms
         assert {r.kind for r in at.reports} == {ReportKind.FULL}
-        assert len(at.reports) <= took_ms / GATHER_MS + 1
-        assert len(at.reports) >= 2, "who keeps asking does not put the others off"
+        assert len(at.reports) <= took_ms / WHOLE_GAP_MS + 1
+
+
+async def test_who_keeps_asking_does_not_put_the_others_off() -> None:
+    async with bench(beat_ms=60_000.0) as at:
+        await ready(at)
+        at.reports.clear()
+        request = encode(ResyncRequest(asker="g"))
+        began_ms = CLOCK.now_ms()
+        while len(at.reports) < 2 and CLOCK.now_ms() - began_ms < 20 * WHOLE_GAP_MS:
+            await at.bus.publish(subjects.node_resync(REGION, NODE), request)
+            await asyncio.sleep(GATHER_MS / 2e3)
+        assert [r.kind for r in at.reports] == [ReportKind.FULL] * 2
 
 
 async def test_without_the_bus_polling_goes_on_and_the_next_word_is_whole() -> None:
@@ -223,13 +292,14 @@ async def test_without_the_bus_polling_goes_on_and_the_next_word_is_whole() -> N
         await eventually(lambda: at.app.books[E1].status is EngineStatus.UNREACHABLE)
         assert at.reports == []
         await at.agent_bus.reconnect()
-        await eventually(lambda: at.reports)
-        assert at.reports[0].kind is ReportKind.FULL
-        assert at.reports[0].engines[0].status is EngineStatus.UNREACHABLE
+        await eventually(lambda: ReportKind.FULL in {r.kind for r in at.reports})
+        assert at.last.kind is ReportKind.FULL
+        assert at.last.engines[0].status is EngineStatus.UNREACHABLE
 
 
-async def test_after_a_message_that_was_not_taken_comes_a_whole_one() -> None:
-    async with bench(beat_ms=300.0) as at:
+async def test_a_message_that_was_not_taken_leaves_no_hole_and_a_whole_one_comes() -> None:
+    """The bench fails where a report leaves a gap for who heard all that the bus took."""
+    async with bench(beat_ms=100.0) as at:
         await ready(at)
         failures = at.app.metrics.report_failures
         at.agent_bus.disconnect()
@@ -238,8 +308,8 @@ async def test_after_a_message_that_was_not_taken_comes_a_whole_one() -> None:
         at.reports.clear()
         at.agent_bus._connected = True
         at.engines[E2].down = True
-        await eventually(lambda: at.reports)
-        assert at.reports[0].kind is ReportKind.FULL
+        await at.heard(lambda s: {e.status for e in s.engines} == {EngineStatus.UNREACHABLE})
+        await eventually(lambda: ReportKind.FULL in {r.kind for r in at.reports})
 
 
 def _value(counter: Counter) -> float:
@@ -377,7 +447,7 @@ async def test_what_does_not_parse_is_counted_and_who_asked_is_told_at_once() ->
             with pytest.raises(UnavailableError, match="failed"):
                 await at.bus.request(subjects.node_ensure(REGION, NODE), payload, timeout_ms=9e3)
         assert len(at.agent_bus.errors) == 3
-        own, other = (subjects.gateway_inflight(REGION, GatewayId(g)) for g in (GATEWAY, "g2"))
+        own, other = (subjects.node_inflight(REGION, NODE, GatewayId(g)) for g in (GATEWAY, "g2"))
         count = InFlightCount(engine=E1, adapter=name("a"), count=1)
         await at.bus.publish(own, b"nonsense")
         await at.bus.publish(other, encode(_vector(1, count)))
@@ -496,11 +566,11 @@ async def test_a_plan_is_carried_out_and_a_lower_fence_refused_for_all_to_see() 
         assert "plan-refused:lower-fence" in at.app.readiness().degraded
         bucket = await at.registry.bucket(keys.PLAN_BUCKET)
         at.registry.wipe()
-        await at.heard(lambda r: r.kind is ReportKind.FULL)
-        assert at.last.plan is not None, "nobody withdrew it"
+        await at.next_beat()
+        assert at.state.plan is not None, "nobody withdrew it"
         await bucket.put(keys.plan_key(REGION, NODE), b"")
         await bucket.delete(keys.plan_key(REGION, NODE))
-        await at.heard(lambda r: r.kind is ReportKind.FULL and r.plan is None)
+        await at.heard(lambda s: s.plan is None)
         await at.plan(9, fence=1, engines=())
         await at.heard(lambda r: r.plan and r.plan.reason is Reason.LOWER_FENCE)
         assert at.engines[E2].loads == [name("a")]

@@ -7,17 +7,23 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.owner import TestOwner, task_owner
 
-from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, RegionId
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.state.inflight_vectors import InFlightVectors
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.clock import FakeClock
 from axiom_common.testing.registry import FakeRegistry
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import InFlightReport, ReportKind, decode
-from axiom_gateway.inflight import DELTA_EVERY_MS, FULL_EVERY_MS, InFlightPublisher
+from axiom_gateway.inflight import (
+    DELTA_EVERY_MS,
+    EMPTY_TIMES,
+    FULL_EVERY_MS,
+    InFlightPublisher,
+)
 
 REGION = RegionId("r")
-A, B = EngineId("n.a"), EngineId("n.b")
+NODE, OTHER = NodeId("n"), NodeId("o")
+A, B, C = EngineId("n.a"), EngineId("n.b"), EngineId("o.c")
 BOT = EngineAdapter("bot~1")
 
 
@@ -25,6 +31,32 @@ BOT = EngineAdapter("bot~1")
 async def owner() -> AsyncIterator[TestOwner]:
     async with task_owner() as owner:
         yield owner
+
+
+class Agent:
+    """What a node's agent hears of this gateway, and makes of it."""
+
+    def __init__(self, setting: Setting, node: NodeId) -> None:
+        self._setting = setting
+        self.node = node
+        self.heard: list[InFlightReport] = []
+        self.folded = InFlightVectors()
+        self.deaf = False
+
+    async def hear(self, subject: str, payload: bytes) -> None:
+        if self.deaf:
+            return
+        report = decode(payload, InFlightReport)
+        assert subject == subjects.node_inflight(REGION, self.node, report.gateway)
+        self.heard.append(report)
+        self.folded.apply(
+            report.gateway,
+            incarnation=report.incarnation,
+            seq=report.seq,
+            full=report.kind is ReportKind.FULL,
+            counts=[(c.engine, c.adapter, c.count) for c in report.counts],
+            now_ms=self._setting.clock.now_ms(),
+        )
 
 
 class Setting:
@@ -39,9 +71,12 @@ class Setting:
         self.vector: dict[tuple[EngineId, EngineAdapter], int] = {}
         self.heard: list[InFlightReport] = []
         self.folded = InFlightVectors()
+        self.agents = {node: Agent(self, node) for node in (NODE, OTHER)}
 
     async def start(self) -> InFlightPublisher:
         await self.peer.subscribe(subjects.all_inflight(REGION), self._hear)
+        for node, agent in self.agents.items():
+            await self.peer.subscribe(subjects.all_inflight_on(REGION, node), agent.hear)
         publisher = InFlightPublisher(
             self.bus,
             self.clock,
@@ -98,7 +133,8 @@ async def test_all_is_told_each_second_though_nothing_changes(owner: TestOwner) 
     await setting.start()
     await setting.clock.advance(3 * FULL_EVERY_MS)
     assert [report.kind for report in setting.heard] == [ReportKind.FULL] * 4
-    assert [report.seq for report in setting.heard] == [1, 2, 3, 4]
+    seqs = [report.seq for report in setting.heard]
+    assert seqs == sorted(set(seqs)), "of the same vector each is newer than the one before"
 
 
 async def test_a_lost_change_is_healed_within_a_second(owner: TestOwner) -> None:
@@ -143,3 +179,69 @@ async def test_each_start_has_a_higher_incarnation(owner: TestOwner) -> None:
     await setting.start()
     await setting.start()
     assert len({report.incarnation for report in setting.heard}) == 2
+
+
+async def test_a_node_hears_of_its_own_engines_alone(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    setting.vector = {(A, BASE): 1, (B, BOT): 2, (C, BOT): 3}
+    await setting.start()
+    node, other = setting.agents[NODE], setting.agents[OTHER]
+    assert (node.folded.of(A), node.folded.of(B), node.folded.of(C)) == ({BASE: 1}, {BOT: 2}, {})
+    assert (other.folded.of(A), other.folded.of(C)) == ({}, {BOT: 3})
+    setting.vector = {(A, BASE): 1, (B, BOT): 5, (C, BOT): 3}
+    await setting.clock.advance(DELTA_EVERY_MS)
+    assert [(c.engine, c.count) for c in node.heard[-1].counts] == [(B, 5)]
+    assert len(other.heard) == 1
+
+
+async def test_what_a_node_missed_is_repaired_by_the_whole_each_second(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    setting.vector = {(A, BASE): 1}
+    await setting.start()
+    agent = setting.agents[NODE]
+    agent.deaf = True
+    setting.vector = {(A, BASE): 4, (B, BASE): 1}
+    await setting.clock.advance(2 * DELTA_EVERY_MS)
+    agent.deaf = False
+    assert agent.folded.of(A) == {BASE: 1}
+    await setting.clock.advance(FULL_EVERY_MS)
+    assert (agent.folded.of(A), agent.folded.of(B)) == ({BASE: 4}, {BASE: 1})
+
+
+async def test_a_node_with_nothing_left_hears_so_three_times_and_then_nothing(
+    owner: TestOwner,
+) -> None:
+    setting = Setting(owner)
+    setting.vector = {(A, BASE): 1}
+    await setting.start()
+    agent = setting.agents[NODE]
+    setting.vector = {}
+    await setting.clock.advance(DELTA_EVERY_MS)
+    assert agent.folded.of(A) == {}
+    agent.heard.clear()
+    await setting.clock.advance(10 * FULL_EVERY_MS)
+    assert [(r.kind, r.counts) for r in agent.heard] == [(ReportKind.FULL, ())] * EMPTY_TIMES
+    setting.vector = {(A, BASE): 1}
+    await setting.clock.advance(DELTA_EVERY_MS)
+    assert agent.folded.of(A) == {BASE: 1}
+
+
+async def test_a_short_use_of_a_quiet_node_is_told_to_it(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    publisher = await setting.start()
+    publisher.used(C, BOT)
+    await setting.clock.advance(DELTA_EVERY_MS)
+    [report] = setting.agents[OTHER].heard
+    assert [(c.engine, c.adapter, c.count) for c in report.counts] == [(C, BOT, 0)]
+    assert setting.agents[NODE].heard == []
+
+
+async def test_many_nodes_have_their_turns(
+    owner: TestOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("axiom_gateway.inflight.NODES_A_TICK_MAX", 1)
+    setting = Setting(owner)
+    setting.vector = {(A, BASE): 1, (C, BASE): 1}
+    await setting.start()
+    await setting.clock.advance(DELTA_EVERY_MS)
+    assert setting.agents[NODE].folded.of(A) == setting.agents[OTHER].folded.of(C) == {BASE: 1}

@@ -15,6 +15,8 @@ from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId
 SILENT_MS = 3000.0
 """Three full reports missed."""
 GATEWAYS_MAX = 256
+EXPIRED_MS = 60_000.0
+"""Above any delay of a message: a late one of a gateway that was dropped changes nothing."""
 
 Count = tuple[EngineId, EngineAdapter, int]
 
@@ -35,6 +37,7 @@ class InFlightVectors:
         self._silent_ms = silent_ms
         self._vectors: dict[GatewayId, _Vector] = {}
         self._sums: dict[EngineId, dict[EngineAdapter, int]] = {}
+        self._expired: dict[GatewayId, tuple[int, int, float]] = {}
 
     @property
     def gateways(self) -> int:
@@ -58,7 +61,8 @@ class InFlightVectors:
         """Fold one report. Older ones, and gateways beyond `GATEWAYS_MAX`, change nothing."""
         vector = self._vectors.get(gateway)
         if vector is None:
-            if len(self._vectors) >= GATEWAYS_MAX:
+            late = (incarnation, seq) <= self._expired.get(gateway, (-1, -1, 0.0))[:2]
+            if late or len(self._vectors) >= GATEWAYS_MAX:
                 return ()
             vector = self._vectors[gateway] = _Vector(incarnation, seq, now_ms)
         elif (incarnation, seq) <= (vector.incarnation, vector.seq):
@@ -82,7 +86,8 @@ class InFlightVectors:
         if vector is None:
             if len(self._vectors) >= GATEWAYS_MAX:
                 return ()
-            vector = self._vectors[gateway] = _Vector(incarnation=0, seq=0, heard_ms=now_ms)
+            incarnation, seq, _ = self._expired.get(gateway, (0, 0, 0.0))
+            vector = self._vectors[gateway] = _Vector(incarnation, seq, heard_ms=now_ms)
         vector.heard_ms = now_ms
         gone = {key: 0 for key in vector.counts if key[0] == engine}
         told = {(engine, adapter): max(0, count) for adapter, count in counts.items()}
@@ -95,6 +100,14 @@ class InFlightVectors:
             if now_ms - vector.heard_ms >= self._silent_ms:
                 changed.update(self._set(vector, dict.fromkeys(vector.counts, 0)))
                 del self._vectors[gateway]
+                self._expired.pop(gateway, None)
+                self._expired[gateway] = (vector.incarnation, vector.seq, now_ms)
+        # In the order of expiry, so the oldest come first.
+        while self._expired:
+            gateway, (_, _, expired_ms) = next(iter(self._expired.items()))
+            if now_ms - expired_ms < EXPIRED_MS and len(self._expired) <= GATEWAYS_MAX:
+                break
+            del self._expired[gateway]
         return tuple(sorted(changed))
 
     def _set(

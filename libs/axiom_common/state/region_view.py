@@ -21,7 +21,7 @@ engines, whatever the size of the region.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
@@ -37,7 +37,7 @@ from axiom_common.model.engine import (
     NodeState,
     PlanStatus,
 )
-from axiom_common.model.ids import EngineId, NodeId, RegionId
+from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId
 
 NODES_MAX = 4096
 """Above any region; whoever makes names up can't fill this process's memory."""
@@ -289,10 +289,10 @@ class RegionView:
             del self._tombstones[oldest]
 
 
-def order_of(residents: tuple[Residency, ...]) -> tuple[int, ...]:
-    """The LRU order of residents as a beat tells it: see `EngineBeat`."""
-    place = {name: at for at, name in enumerate(sorted(map(_by_name, residents)))}
-    return tuple(place[resident.adapter] for resident in residents)
+def order_of(adapters: Sequence[EngineAdapter]) -> tuple[int, ...]:
+    """The LRU order of residents, least recently used first, as a beat tells it: `EngineBeat`."""
+    place = {name: at for at, name in enumerate(sorted(adapters))}
+    return tuple(place[name] for name in adapters)
 
 
 def reordered(

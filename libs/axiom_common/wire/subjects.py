@@ -37,5 +37,15 @@ def gateway_inflight(region: RegionId, gateway: GatewayId) -> str:
 
 
 def all_inflight(region: RegionId) -> str:
-    """All in-flight vectors of a region."""
+    """All in-flight vectors of a region: what gateways hear of one another."""
     return f"{PREFIX}.gateway.inflight.{region}.*"
+
+
+def node_inflight(region: RegionId, node: NodeId, gateway: GatewayId) -> str:
+    """The part of a gateway's in-flight vector that is about one node: `InFlightReport`."""
+    return f"{PREFIX}.node.inflight.{region}.{node}.{gateway}"
+
+
+def all_inflight_on(region: RegionId, node: NodeId) -> str:
+    """What all gateways have in flight on one node: what its agent hears."""
+    return f"{PREFIX}.node.inflight.{region}.{node}.*"

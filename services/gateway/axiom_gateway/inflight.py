@@ -1,12 +1,19 @@
-"""This gateway's in-flight vector, told to the region: changes within 50 ms, all each second."""
+"""This gateway's in-flight vector: to its peers whole, to each node what is in flight there.
+
+Changes are told within 50 ms, all that is not zero each second, so that a lost message is repaired.
+A node where nothing is left in flight hears so three times, a second apart; then nothing, until a
+request goes there again. All messages are numbered by one counter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 
 from axiom_common.errors import UnavailableError
-from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, RegionId
+from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId, node_of
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.registry import Bucket
@@ -21,9 +28,23 @@ from axiom_common.wire.schemas import (
 
 DELTA_EVERY_MS = 50.0
 FULL_EVERY_MS = 1000.0
+EMPTY_TIMES = 3
+NODES_A_TICK_MAX = 500
+"""The rest has its turn 50 ms later, those first that were told least lately."""
 INCARNATION_RETRY_MS = 500.0
 
-Vector = Mapping[tuple[EngineId, EngineAdapter], int]
+Key = tuple[EngineId, EngineAdapter]
+Vector = Mapping[Key, int]
+
+
+@dataclass(slots=True)
+class _NodeTold:
+    """What a node's agent was told last, and how often that nothing is left."""
+
+    counts: dict[Key, int] = field(default_factory=dict)
+    told_ms: float = float("-inf")
+    whole_due_ms: float = float("-inf")
+    empty_times: int = 0
 
 
 class InFlightPublisher:
@@ -45,63 +66,109 @@ class InFlightPublisher:
         self._region = region
         self._gateway = gateway
         self._read = read
-        self._told: Vector = {}
-        self._used: set[tuple[EngineId, EngineAdapter]] = set()
+        self._incarnation = 0
         self._seq = 0
+        self._peers_told: Vector = {}
+        self._peers_whole_due_ms = float("-inf")
+        self._nodes: dict[NodeId, _NodeTold] = {}
+        self._used: set[Key] = set()
+        self._used_on: dict[NodeId, set[Key]] = {}
 
     def used(self, engine: EngineId, adapter: EngineAdapter) -> None:
         """A request was booked. It is told even if it is over by then: its adapter was used."""
-        self._used.add((engine, adapter))
+        if len(self._used) < COUNTS_MAX:
+            self._used.add((engine, adapter))
 
     async def run(self) -> None:
         """Publish until cancelled."""
-        incarnation = await self._incarnation()
-        next_full_ms = self._clock.now_ms()
+        self._incarnation = await self._take_incarnation()
         while True:
-            now_ms = self._clock.now_ms()
-            full = now_ms >= next_full_ms
-            if full:
-                next_full_ms = now_ms + FULL_EVERY_MS
-            await self._publish(incarnation, full=full)
+            # The next whole ones tell all; if they are late, others drop this vector in 3 s.
+            with contextlib.suppress(UnavailableError):
+                await self._tell(self._read(), self._clock.now_ms())
             await self._clock.sleep_ms(DELTA_EVERY_MS)
 
-    async def _incarnation(self) -> int:
+    async def _take_incarnation(self) -> int:
         while True:
             try:
                 return await self._incarnations.put(keys.GATEWAY_INCARNATION, b"")
             except UnavailableError:
                 await self._clock.sleep_ms(INCARNATION_RETRY_MS)
 
-    async def _publish(self, incarnation: int, *, full: bool) -> None:
-        now = self._read()
-        told = dict(now) if full else _changes(self._told, now)
-        for key in self._used:
+    async def _tell(self, now: Vector, now_ms: float) -> None:
+        used, self._used = self._used, set()
+        for key in used:
+            self._used_on.setdefault(node_of(key[0]), set()).add(key)
+        by_node: dict[NodeId, dict[Key, int]] = {}
+        for key, count in now.items():
+            by_node.setdefault(node_of(key[0]), {})[key] = count
+        await self._tell_peers(now, used, now_ms)
+        due = [
+            node
+            for node in {**self._nodes, **by_node, **self._used_on}
+            if self._is_due(node, by_node.get(node, {}), now_ms)
+        ]
+        due.sort(key=lambda node: self._nodes[node].told_ms if node in self._nodes else 0.0)
+        for node in due[:NODES_A_TICK_MAX]:
+            await self._tell_node(node, by_node.get(node, {}), now_ms)
+
+    async def _tell_peers(self, now: Vector, used: Iterable[Key], now_ms: float) -> None:
+        full = now_ms >= self._peers_whole_due_ms
+        told = dict(now) if full else _changes(self._peers_told, now)
+        for key in used:
             told.setdefault(key, now.get(key, 0))
-        self._used.clear()
         if not told and not full:
             return
+        if full:
+            self._peers_whole_due_ms = now_ms + FULL_EVERY_MS
+        await self._publish(subjects.gateway_inflight(self._region, self._gateway), told, full=full)
+        self._peers_told = now
+
+    def _is_due(self, node: NodeId, counts: Vector, now_ms: float) -> bool:
+        told = self._nodes.get(node)
+        return (
+            told is None
+            or node in self._used_on
+            or now_ms >= told.whole_due_ms
+            or told.counts != counts
+        )
+
+    async def _tell_node(self, node: NodeId, counts: dict[Key, int], now_ms: float) -> None:
+        told = self._nodes.setdefault(node, _NodeTold())
+        full = now_ms >= told.whole_due_ms
+        changes = dict(counts) if full else _changes(told.counts, counts)
+        for key in self._used_on.get(node, ()):
+            changes.setdefault(key, counts.get(key, 0))
+        await self._publish(
+            subjects.node_inflight(self._region, node, self._gateway), changes, full=full
+        )
+        self._used_on.pop(node, None)
+        told.counts, told.told_ms = counts, now_ms
+        if full:
+            told.whole_due_ms = now_ms + FULL_EVERY_MS
+        if counts:
+            told.empty_times = 0
+        elif full:
+            told.empty_times += 1
+            if told.empty_times >= EMPTY_TIMES:
+                del self._nodes[node]
+
+    async def _publish(self, subject: str, counts: Vector, *, full: bool) -> None:
         self._seq += 1
         report = InFlightReport(
             kind=ReportKind.FULL if full else ReportKind.DELTA,
             region=self._region,
             gateway=self._gateway,
-            incarnation=incarnation,
+            incarnation=self._incarnation,
             seq=self._seq,
             counts=tuple(
                 InFlightCount(engine=engine, adapter=adapter, count=count)
-                for (engine, adapter), count in islice(told.items(), COUNTS_MAX)
+                for (engine, adapter), count in islice(counts.items(), COUNTS_MAX)
             ),
         )
-        try:
-            await self._bus.publish(
-                subjects.gateway_inflight(self._region, self._gateway), encode(report)
-            )
-        except UnavailableError:
-            # Peers drop this vector in 3 s; the next full one tells them all.
-            return
-        self._told = now
+        await self._bus.publish(subject, encode(report))
 
 
-def _changes(before: Vector, now: Vector) -> dict[tuple[EngineId, EngineAdapter], int]:
+def _changes(before: Vector, now: Vector) -> dict[Key, int]:
     gone = {key: 0 for key in before if key not in now}
     return gone | {key: count for key, count in now.items() if before.get(key) != count}

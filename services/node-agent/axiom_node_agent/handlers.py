@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from axiom_common.errors import WireError
 from axiom_common.model.ensure import EnsureOutcome, EnsureResult
-from axiom_common.model.ids import EngineAdapter, EngineId
+from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, node_of
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.state.inflight_vectors import SILENT_MS, InFlightVectors
@@ -40,6 +40,7 @@ class Handlers:
 
     def __init__(
         self,
+        node: NodeId,
         books: Mapping[EngineId, EngineBook],
         loaders: Mapping[EngineId, Loader],
         reporter: Reporter,
@@ -47,6 +48,7 @@ class Handlers:
         clock: Clock,
         metrics: AgentMetrics,
     ) -> None:
+        self._node = node
         self._books = books
         self._loaders = loaders
         self._reporter = reporter
@@ -70,9 +72,9 @@ class Handlers:
         self._reporter.tell_all(within_ms=GATHER_MS)
 
     async def in_flight(self, subject: str, payload: bytes) -> None:
-        """A gateway tells its requests in flight, on its own subject."""
+        """A gateway tells its requests in flight on this node, on its own subject."""
         report = self._decode(payload, InFlightReport)
-        if subject != subjects.gateway_inflight(report.region, report.gateway):
+        if subject != subjects.node_inflight(report.region, self._node, report.gateway):
             self._metrics.invalid_messages.labels(InFlightReport.__name__).inc()
             raise WireError(f"a vector of {report.region}/{report.gateway} on {subject[:200]}")
         now_ms = self._clock.now_ms()
@@ -81,14 +83,21 @@ class Handlers:
             incarnation=report.incarnation,
             seq=report.seq,
             full=report.kind is ReportKind.FULL,
-            counts=((count.engine, count.adapter, count.count) for count in report.counts),
+            counts=[
+                (count.engine, count.adapter, count.count)
+                for count in report.counts
+                if node_of(count.engine) == self._node
+            ],
             now_ms=now_ms,
         )
         told: defaultdict[EngineId, set[EngineAdapter]] = defaultdict(set)
         for count in report.counts:
-            if count.engine in self._books:
-                told[count.engine].add(count.adapter)
+            told[count.engine].add(count.adapter)
         self._tell_books({*changed, *told}, now_ms, told)
+
+    def engines_changed(self) -> None:
+        """Engines came or went: what vectors said of those that are there counts for them too."""
+        self._tell_books(self._books.keys(), self._clock.now_ms(), {})
 
     def expire_vectors(self) -> None:
         """Forget gateways that fell silent, if they could be heard all the time."""
