@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.eventually import eventually, succeeds
 
-from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.errors import ConflictError, InvalidInputError, UnavailableError
 from axiom_common.ports.registry import Bucket, Entry, Registry
 
 _NUMBERS = itertools.count(1)
@@ -168,6 +168,16 @@ class RegistrySuite:
                 await eventually(lambda: absent[-1] is not None)
                 assert {entry.key for entry in told if entry} == {"mine"}
                 assert {entry.key for entry in absent if entry} == {"absent"}
+
+    async def test_in_a_lasting_bucket_nothing_expires(self) -> None:
+        async with self.open() as there:
+            bucket = await there.registry.bucket(there.bucket, lasting=True)
+            first = await bucket.create("k", b"1")
+            with pytest.raises(InvalidInputError):
+                await bucket.update("k", b"2", revision=first, ttl_ms=there.ttl_ms)
+            await bucket.delete("k", revision=first)
+            assert await bucket.create("k", b"3") > first
+            assert [entry.value for entry in await bucket.list()] == [b"3"]
 
     async def test_while_it_is_away_calls_say_so(self) -> None:
         async with self.bucket() as (there, bucket):

@@ -43,6 +43,8 @@ class TestFakeRegistry(RegistrySuite):
 
 
 class TestNatsRegistry(RegistrySuite):
+    direct = False
+
     @pytest.fixture(autouse=True)
     def _server(self, module_nats: ChildServer) -> Iterator[None]:
         self.server = module_nats
@@ -71,7 +73,7 @@ class TestNatsRegistry(RegistrySuite):
                 # The server's own clock runs; tests wait for what it does.
                 await asyncio.sleep(duration_ms / 1e3)
 
-            registry = NatsRegistry(connection)
+            registry = NatsRegistry(connection, direct=self.direct)
             yield Registries(registry, lose, restore, wipe, pass_time, ttl_ms=1000)
             await connection.close()
 
@@ -176,3 +178,11 @@ class TestNatsRegistry(RegistrySuite):
             with pytest.raises(ConflictError):
                 await bucket.update("k", b"late", revision=before[-1])
             assert await bucket.create("k", b"new") > before[-1]
+
+
+class TestNatsRegistryReadDirectly(RegistrySuite):
+    """As an agent reads it; on one server no replica lags."""
+
+    direct = True
+    _server = TestNatsRegistry._server
+    open = TestNatsRegistry.open

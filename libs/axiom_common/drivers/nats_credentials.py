@@ -6,7 +6,6 @@ A seed signs the server's challenge and never leaves the process.
 
 from __future__ import annotations
 
-import binascii
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +48,10 @@ class NatsCredentials:
             raise SettingsError(f"nats_nkey_seed_file: {path}: {_cause(error)}") from error
         # Tools write the public key below the seed.
         seed = next((line for line in lines if line.startswith(_USER_SEED)), "")
-        try:
-            nkeys.from_seed(bytearray(seed.encode())).wipe()
-        except (nkeys.NkeysError, binascii.Error, ValueError) as error:
+        if not _is_user_seed(seed):
             raise SettingsError(
                 f"nats_nkey_seed_file: {path} holds no seed of a user's nkey, which begins with SU"
-            ) from error
+            )
         return seed
 
     def tls(self) -> ssl.SSLContext | None:
@@ -74,6 +71,16 @@ class NatsCredentials:
                     f" {_cause(error)}"
                 ) from error
         return context
+
+
+def _is_user_seed(seed: str) -> bool:
+    try:
+        kind, raw = nkeys.decode_seed(bytearray(seed.encode()))
+        # Encoded again because decoding looks at no check sum.
+        encoded: bytes = nkeys.encode_seed(bytes(raw), nkeys.PREFIX_BYTE_USER)
+    except (nkeys.NkeysError, ValueError):
+        return False
+    return kind == nkeys.PREFIX_BYTE_USER and encoded.decode() == seed
 
 
 def _cause(error: Exception) -> str:

@@ -20,6 +20,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar, cast
 
 import nats.js.errors
@@ -31,7 +32,7 @@ from nats.js.kv import KV_DEL, KV_MARKER_REASON, KV_OP, KV_PURGE
 from axiom_common.drivers.nats_connection import CONNECTION_ERRORS, NatsConnection, Session
 from axiom_common.drivers.record_feed import RecordFeed
 from axiom_common.drivers.watch_progress import WatchProgress
-from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.errors import ConflictError, InvalidInputError, UnavailableError
 from axiom_common.ports.registry import Entry
 
 CALL_TIMEOUT_MS = 1_000.0
@@ -39,6 +40,7 @@ MARKER_TTL_S = 60.0
 """How long the server keeps the marker of an expired record."""
 DUPLICATE_WINDOW_S = 120.0
 VALUE_BYTES_MAX = 1 << 20
+KEY_POLL_S = 0.5
 QUIET_S = 0.25
 """A watch that was told nothing for so long looks whether its session still is open."""
 CHECK_QUIETS = 8
@@ -62,10 +64,23 @@ class _Stream:
     life: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """How a process uses its buckets; see `NatsRegistry`."""
+
+    replicas: int
+    domain: str | None
+    direct: bool
+    timeout_s: float
+
+
 class NatsRegistry:
     """A `Registry` on a started `NatsConnection`.
 
     `replicas`: on how many servers of the cluster a bucket that is made here keeps its records.
+    `domain`: the name under which JetStream is reached, where the account has none of its own.
+    `direct`: read single keys from any replica, which may lag by some ms, by requests that have the
+    key in their subject, so that a server's permissions can cut who reads what.
     """
 
     def __init__(
@@ -73,32 +88,28 @@ class NatsRegistry:
         connection: NatsConnection,
         *,
         replicas: int = 1,
+        domain: str | None = None,
+        direct: bool = False,
         call_timeout_ms: float = CALL_TIMEOUT_MS,
     ) -> None:
         self._connection = connection
-        self._replicas = replicas
-        self._call_timeout_ms = call_timeout_ms
-
-    async def bucket(self, name: str) -> NatsBucket:
-        """A handle on bucket `name`; needs no connection yet."""
-        return NatsBucket(
-            self._connection,
-            name,
-            replicas=self._replicas,
-            call_timeout_ms=self._call_timeout_ms,
+        self._way = _Way(
+            replicas=replicas, domain=domain, direct=direct, timeout_s=call_timeout_ms / 1e3
         )
+
+    async def bucket(self, name: str, *, lasting: bool = False) -> NatsBucket:
+        """A handle on bucket `name`; needs no connection yet."""
+        return NatsBucket(self._connection, name, self._way, lasting=lasting)
 
 
 class NatsBucket:
     """A `Bucket`."""
 
-    def __init__(
-        self, connection: NatsConnection, name: str, *, replicas: int, call_timeout_ms: float
-    ) -> None:
+    def __init__(self, connection: NatsConnection, name: str, way: _Way, *, lasting: bool) -> None:
         self._connection = connection
         self._name = name
-        self._replicas = replicas
-        self._timeout_s = call_timeout_ms / 1e3
+        self._way = way
+        self._lasting = lasting
         # How JetStream itself names a bucket's stream and its subjects.
         self._stream_name = f"KV_{name}"
         self._prefix = f"$KV.{name}."
@@ -152,13 +163,15 @@ class NatsBucket:
     async def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
         """Present records, None, then changes; all again whenever changes may have been missed.
 
-        What is gone since it was last told comes as deleted, before the None.
+        What is gone since it was last told comes as deleted, before the None. One key is asked for
+        every `KEY_POLL_S`: what changes twice in between is told once.
         """
         progress = WatchProgress()
         while True:
             session = await self._connection.wait_session()
             try:
-                async with contextlib.aclosing(self._watch_once(session, key, progress)) as entries:
+                telling = self._watch_all if key is None else partial(self._watch_key, key)
+                async with contextlib.aclosing(telling(session, progress)) as entries:
                     async for entry in entries:
                         yield entry
             except UnavailableError as error:
@@ -167,13 +180,36 @@ class NatsBucket:
                 )
             await asyncio.sleep(QUIET_S)
 
-    async def _watch_once(
-        self, session: Session, key: str | None, progress: WatchProgress
+    async def _watch_key(
+        self, key: str, session: Session, progress: WatchProgress
+    ) -> AsyncGenerator[Entry | None, None]:
+        """Tell the record and then changes, until the bucket looks older than what was told."""
+        life, last_revision = await self._position()
+        progress.begin(life, last_revision)
+        told = await self._last(key)
+        if told is not None and progress.take(told):
+            yield told
+        for gone in progress.end_of_present():
+            yield gone
+        yield None
+        while session.open:
+            await asyncio.sleep(KEY_POLL_S)
+            last = await self._last(key)
+            if _revision(last) < _revision(told):
+                self._opened = None
+                return
+            if last is not None and _revision(last) > _revision(told):
+                told = last
+                if progress.take(last):
+                    yield last
+
+    async def _watch_all(
+        self, session: Session, progress: WatchProgress
     ) -> AsyncGenerator[Entry | None, None]:
         """Tell what is present and then changes, until one may have been missed."""
         life, last_revision = await self._position()
         progress.begin(life, last_revision)
-        feed = await self._call(lambda stream: self._open_feed(stream, key))
+        feed = await self._call(self._open_feed)
         quiets = 0
         try:
             while session.open:
@@ -196,10 +232,9 @@ class NatsBucket:
         finally:
             await feed.close()
 
-    async def _open_feed(self, stream: _Stream, key: str | None = None) -> RecordFeed:
+    async def _open_feed(self, stream: _Stream) -> RecordFeed:
         client, jetstream = stream.session.client, stream.jetstream
-        subject = self._prefix + (key or ">")
-        return await RecordFeed.open(client, jetstream, self._stream_name, subject)
+        return await RecordFeed.open(client, jetstream, self._stream_name, f"{self._prefix}>")
 
     def _entry(self, message: Msg, life: int) -> Entry:
         value = None if _says_gone(message.headers or {}) else message.data
@@ -211,9 +246,12 @@ class NatsBucket:
 
         async def call(stream: _Stream) -> Entry | None:
             try:
-                message = await stream.jetstream.get_last_msg(self._stream_name, self._prefix + key)
+                message = await stream.jetstream.get_last_msg(
+                    self._stream_name, self._prefix + key, direct=self._way.direct
+                )
             except nats.js.errors.NotFoundError as error:
-                if error.err_code == _NO_MESSAGE:
+                # A direct read that meets no stream is answered by nobody, so it has no such error.
+                if self._way.direct or error.err_code == _NO_MESSAGE:
                     return None
                 raise
             gone = _says_gone(message.headers or {})
@@ -244,6 +282,8 @@ class NatsBucket:
         headers: Mapping[str, str] | None = None,
     ) -> int:
         """Write; with `revision` only on that one, `_ABSENT` for none."""
+        if ttl_ms is not None and self._lasting:
+            raise InvalidInputError(f"bucket {self._name} lasts: no record of it expires")
 
         async def call(stream: _Stream) -> int:
             sent = dict(headers or {})
@@ -274,7 +314,7 @@ class NatsBucket:
     async def _call(self, call: Callable[[_Stream], Awaitable[_T]]) -> _T:
         session = self._connection.session()
         try:
-            async with session.bounded(self._timeout_s):
+            async with session.bounded(self._way.timeout_s):
                 return await call(await self._open(session))
         except CONNECTION_ERRORS as error:
             # The stream may be gone, so the next call looks again.
@@ -285,7 +325,9 @@ class NatsBucket:
     async def _open(self, session: Session) -> _Stream:
         opened = self._opened
         if opened is None or opened.session is not session:
-            jetstream = session.client.jetstream(timeout=self._timeout_s)
+            jetstream = session.client.jetstream(
+                timeout=self._way.timeout_s, domain=self._way.domain
+            )
             try:
                 info = await jetstream.stream_info(self._stream_name)
             except nats.js.errors.NotFoundError:
@@ -303,8 +345,8 @@ class NatsBucket:
                 raise
 
     def _stream_config(self) -> StreamConfig:
-        """A KV bucket with one record a key. Roll-up stays off: with it, who may write one key
-        could have the server drop all others."""
+        """A KV bucket with one record a key. Where records expire, the server leaves markers, and
+        for those it allows roll-up: who may write one key can have it drop all others then."""
         return StreamConfig(
             name=self._stream_name,
             subjects=[f"{self._prefix}>"],
@@ -312,13 +354,19 @@ class NatsBucket:
             max_msg_size=VALUE_BYTES_MAX,
             discard=DiscardPolicy.NEW,
             storage=StorageType.FILE,
-            num_replicas=self._replicas,
+            num_replicas=self._way.replicas,
             duplicate_window=DUPLICATE_WINDOW_S,
             allow_rollup_hdrs=False,
             deny_delete=True,
-            allow_msg_ttl=True,
-            subject_delete_marker_ttl=MARKER_TTL_S,
+            allow_direct=True,
+            deny_purge=self._lasting,
+            allow_msg_ttl=not self._lasting,
+            subject_delete_marker_ttl=None if self._lasting else MARKER_TTL_S,
         )
+
+
+def _revision(entry: Entry | None) -> int:
+    return entry.revision if entry is not None else 0
 
 
 def _life(info: StreamInfo) -> int:

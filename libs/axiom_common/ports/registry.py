@@ -25,6 +25,7 @@ class Bucket(Protocol):
     """One bucket of keys. A key is dot-separated tokens.
 
     All calls raise UnavailableError when the registry does not answer in time.
+    Where a process reads from any replica, what `get` and a watch of one key tell may be ms old.
     """
 
     async def get(self, key: str) -> Entry | None:
@@ -66,6 +67,10 @@ class Bucket(Protocol):
 class Registry(Protocol):
     """Opens buckets, making them where they are missing."""
 
-    async def bucket(self, name: str) -> Bucket:
-        """Open or make bucket `name`."""
+    async def bucket(self, name: str, *, lasting: bool = False) -> Bucket:
+        """Open or make bucket `name`.
+
+        In one that is `lasting` no record expires (InvalidInputError for a time to live), and who
+        may write one key has no way to reach others. Who makes a bucket decides which it is.
+        """
         ...

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from axiom_common.drivers.watch_progress import WatchProgress
-from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.errors import ConflictError, InvalidInputError, UnavailableError
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.registry import Entry
 from axiom_common.runtime.lifecycle import Owner
@@ -27,10 +27,11 @@ class FakeRegistry:
         self._up = asyncio.Event()
         self._up.set()
 
-    async def bucket(self, name: str) -> FakeBucket:
+    async def bucket(self, name: str, *, lasting: bool = False) -> FakeBucket:
         """Open or make bucket `name`."""
         if name not in self._buckets:
-            self._buckets[name] = FakeBucket(name, self._owner, self._clock, self._up)
+            bucket = FakeBucket(name, self._owner, self._clock, self._up, lasting=lasting)
+            self._buckets[name] = bucket
         return self._buckets[name]
 
     def disconnect(self) -> None:
@@ -52,11 +53,14 @@ class FakeRegistry:
 class FakeBucket:
     """A `Bucket`."""
 
-    def __init__(self, name: str, owner: Owner, clock: Clock, up: asyncio.Event) -> None:
+    def __init__(
+        self, name: str, owner: Owner, clock: Clock, up: asyncio.Event, *, lasting: bool
+    ) -> None:
         self._name = name
         self._owner = owner
         self._clock = clock
         self._up = up
+        self._lasting = lasting
         self._revision = 0
         self._life = 0
         self._entries: dict[str, Entry] = {}
@@ -142,6 +146,8 @@ class FakeBucket:
             raise ConflictError(f"{self._name}/{key} is not at revision {revision}")
 
     def _write(self, key: str, value: bytes | None, ttl_ms: float | None = None) -> int:
+        if ttl_ms is not None and self._lasting:
+            raise InvalidInputError(f"bucket {self._name} lasts: no record of it expires")
         self._revision += 1
         entry = Entry(key, value, self._revision)
         if value is None:

@@ -44,7 +44,9 @@ async def serve(
     app = GatewayApp(
         settings,
         bus=bus,
-        registry=NatsRegistry(connection, replicas=settings.nats_replicas),
+        registry=NatsRegistry(
+            connection, replicas=settings.nats_replicas, domain=settings.nats_domain
+        ),
         cache=cache,
         clock=clock,
         nonce=secrets.token_hex(6),

@@ -107,7 +107,7 @@ class GatewayApp:
         publisher = InFlightPublisher(
             self._bus,
             self._clock,
-            await self._registry.bucket(keys.incarnation_bucket(self._region)),
+            await self._registry.bucket(keys.incarnation_bucket(self._region), lasting=True),
             region=self._region,
             gateway=gateway,
             read=self.state.vector,

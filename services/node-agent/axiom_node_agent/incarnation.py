@@ -46,7 +46,7 @@ class Incarnation:
 
     async def hold(self) -> str:
         """Take one and keep it. Returns the life of another agent that took the node's name."""
-        bucket = await self._registry.bucket(self._bucket_name)
+        bucket = await self._registry.bucket(self._bucket_name, lasting=True)
         while True:
             try:
                 other = await self._look(bucket)
