@@ -17,9 +17,12 @@ from axiom_cli import adapter_commands
 from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
 from axiom_cli.demo.command import DemoOptions, demo
 from axiom_cli.doctor import Wanted, doctor
-from axiom_cli.machine import version
-from axiom_cli.output import FAILED, told_errors
+from axiom_cli.machine import commit, machine, version
+from axiom_cli.nats_config.command import write_config, write_key
+from axiom_cli.output import FAILED, print_figures, told_errors
 from axiom_cli.status import status
+from axiom_cli.tail import TailOptions, tail
+from axiom_cli.top import TopOptions, top
 from axiom_cli.up import UpOptions, up
 
 GATEWAY_PORT = 8080
@@ -40,6 +43,12 @@ app.add_typer(adapters_app, name="adapters")
 
 bench_app = typer.Typer(help="Measure Axiom, and its peers beside it.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
+
+nats_app = typer.Typer(help="NATS in production form.", no_args_is_help=True)
+app.add_typer(nats_app, name="nats")
+
+telemetry_app = typer.Typer(help="Follow what nodes tell.", no_args_is_help=True)
+app.add_typer(telemetry_app, name="telemetry")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 GatewayUrl = Annotated[str, typer.Option("--url", help="The gateway to ask.")]
@@ -90,6 +99,38 @@ def status_command(url: GatewayUrl = GATEWAY_URL, as_json: AsJson = False) -> No
     """What a gateway sees of its fleet."""
     with told_errors(as_json=as_json):
         _run(status(url, as_json=as_json))
+
+
+@app.command("top")
+def top_command(
+    url: GatewayUrl = GATEWAY_URL,
+    node: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Only engines with this base model or adapter.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Nodes, engines, slots with adapters, and how old each fact is, as they change."""
+    options = TopOptions(url=url, nodes=tuple(node or ()), model=model, once=once, as_json=as_json)
+    with told_errors(as_json=as_json), contextlib.suppress(KeyboardInterrupt):
+        _run(top(options))
+
+
+@telemetry_app.command("tail")
+def tail_command(
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    url: GatewayUrl = GATEWAY_URL,
+    seconds: Annotated[
+        float | None, typer.Option("--for", min=0.1, help="End after so many seconds.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("-n", min=1, help="End after so many lines.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Each view as a line of JSON.")] = False,
+) -> None:
+    """What changes of a node in a gateway's view, as it changes."""
+    options = TailOptions(url=url, node=node, seconds=seconds, count=count, as_json=as_json)
+    with told_errors(as_json=as_json), contextlib.suppress(KeyboardInterrupt):
+        _run(tail(options))
 
 
 @app.command("doctor")
@@ -183,10 +224,36 @@ def bench_gateway_command(
         _run(bench_gateway(options))
 
 
+@nats_app.command("config")
+def nats_config_command(
+    topology: Annotated[Path, typer.Argument(help="YAML: servers, keys; see deploy/nats.")],
+    out: Annotated[
+        Path, typer.Option("--out", file_okay=False, help="Folder for the servers' files.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Write the configuration of a region's NATS servers: cluster, accounts, permissions."""
+    with told_errors(as_json=as_json):
+        write_config(topology, out, as_json=as_json)
+
+
+@nats_app.command("key")
+def nats_key_command(
+    seed_file: Annotated[Path, typer.Argument(dir_okay=False, help="New file for the seed.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make the key of a NATS user: the seed into a file, the public key for the topology told."""
+    with told_errors(as_json=as_json):
+        write_key(seed_file, as_json=as_json)
+
+
 @app.command("version")
-def version_command() -> None:
+def version_command(as_json: AsJson = False) -> None:
     """Print the version."""
-    sys.stdout.write(f"axiom {version()}\n")
+    if as_json:
+        print_figures({"version": version(), "commit": commit(), "machine": machine()})
+    else:
+        sys.stdout.write(f"axiom {version()}\n")
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

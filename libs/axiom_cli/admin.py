@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,6 +11,7 @@ from urllib.parse import quote
 import aiohttp
 from pydantic import BaseModel, ValidationError
 
+from axiom_cli.event_stream import EventStream
 from axiom_common.errors import (
     AxiomError,
     ConflictError,
@@ -27,11 +28,14 @@ NODES_PATH = "/admin/v1/nodes"
 ENGINES_PATH = "/admin/v1/engines"
 MODELS_PATH = "/admin/v1/models"
 ADAPTERS_PATH = "/admin/v1/adapters"
+WATCH_PATH = "/admin/v1/watch"
 READY_PATH = "/readyz"
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 64 << 20
 """A list of all engines of a large region has some MiB."""
 RETRY_AFTER_S_MAX = 5.0
+WATCH_SILENCE_S = 25.0
+"""A gateway says something each 10 s."""
 
 _ERRORS: dict[int, type[AxiomError]] = {
     400: InvalidInputError,
@@ -42,6 +46,12 @@ _ERRORS: dict[int, type[AxiomError]] = {
 }
 """What a status of the admin API means here; UnavailableError for all others."""
 
+_CLIENT_ERRORS = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
+"""How the client says that there was no answer, or that the URL is none."""
+_EVENTS: dict[str, type[views.NodeView | views.NodeGone]] = {
+    "node": views.NodeView,
+    "gone": views.NodeGone,
+}
 _M = TypeVar("_M", bound=BaseModel)
 
 
@@ -87,6 +97,40 @@ class Admin:
     async def nodes(self) -> views.NodeList:
         """All nodes with the plan that each last saw."""
         return await self._get(NODES_PATH, views.NodeList)
+
+    async def node(self, name: str) -> views.NodeView:
+        """One node; NotFoundError when the gateway knows none of that name."""
+        return await self._get(f"{NODES_PATH}/{quote(name, safe='')}", views.NodeView)
+
+    @asynccontextmanager
+    async def watching(
+        self, nodes: Sequence[str] = ()
+    ) -> AsyncIterator[AsyncIterator[views.NodeView | views.NodeGone]]:
+        """These nodes (none: all) as they are, then as they change, until the gateway ends it."""
+        named = "&".join(f"node={quote(node, safe='')}" for node in nodes)
+        path = f"{WATCH_PATH}?{named}" if named else WATCH_PATH
+        timeout = aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=WATCH_SILENCE_S)
+        try:
+            response = await self._session.get(self._url + path, timeout=timeout)
+        except _CLIENT_ERRORS as error:
+            raise self._no_answer(error) from error
+        async with response:
+            if response.status != 200:
+                answer = _Answer(response.status, response.headers, await _bounded(response))
+                raise _told_error(self._url + path, answer)
+            yield self._events(path, response)
+
+    async def _events(
+        self, path: str, response: aiohttp.ClientResponse
+    ) -> AsyncIterator[views.NodeView | views.NodeGone]:
+        events = EventStream()
+        try:
+            async for chunk in response.content.iter_any():
+                for kind, data in events.feed(chunk):
+                    if kind in _EVENTS:
+                        yield self._shape(path, data, _EVENTS[kind])
+        except _CLIENT_ERRORS as error:
+            raise self._no_answer(error) from error
 
     async def engines(self) -> views.EngineList:
         """All engines with what is resident on each."""
@@ -138,8 +182,11 @@ class Admin:
         return self._parsed(path, await self._ask("GET", path), kind)
 
     def _parsed(self, path: str, answer: _Answer, kind: type[_M]) -> _M:
+        return self._shape(path, answer.body, kind)
+
+    def _shape(self, path: str, body: bytes, kind: type[_M]) -> _M:
         try:
-            return kind.model_validate_json(answer.body)
+            return kind.model_validate_json(body)
         except ValidationError as error:
             raise self._stranger(path, f"{error.error_count()} fields are wrong") from error
 
@@ -167,12 +214,15 @@ class Admin:
             async with self._session.request(method, url, data=data, headers=sent) as response:
                 body = await _bounded(response)
                 return _Answer(response.status, response.headers, body)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            cause = str(error) or type(error).__name__
-            raise NoAnswerError(
-                f"no gateway answers at {self._url} ({cause}): start one with `axiom up`, "
-                "or name one with --url"
-            ) from error
+        except _CLIENT_ERRORS as error:
+            raise self._no_answer(error) from error
+
+    def _no_answer(self, error: Exception) -> NoAnswerError:
+        cause = str(error) or type(error).__name__
+        return NoAnswerError(
+            f"no gateway answers at {self._url} ({cause}): start one with `axiom up`, "
+            "or name one with --url"
+        )
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:

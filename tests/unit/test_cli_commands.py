@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -17,6 +19,9 @@ from axiom_cli.machine import machine, version
         ("demo",),
         ("status",),
         ("doctor",),
+        ("top",),
+        ("telemetry",),
+        ("telemetry", "tail"),
         ("adapters",),
         ("adapters", "apply"),
         ("adapters", "list"),
@@ -42,6 +47,8 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
         (("demo", "--seconds", "0"), "seconds"),
         (("demo", "--seed", "-1"), "seed"),
         (("adapters", "show"), "name"),
+        (("telemetry", "tail", "n", "-n", "0"), "-n"),
+        (("telemetry", "tail", "n", "--for", "0"), "--for"),
         (("nonsense",), "nonsense"),
     ],
 )
@@ -55,6 +62,10 @@ def test_wrong_arguments_end_with_two(arguments: tuple[str, ...], word: str) -> 
 def test_version_is_the_distributions() -> None:
     told = CliRunner().invoke(app, ["version"])
     assert (told.exit_code, told.stdout) == (0, f"axiom {version()}\n")
+    told = CliRunner().invoke(app, ["version", "--json"])
+    found = json.loads(told.stdout)
+    assert (found["version"], found["machine"]) == (version(), machine())
+    assert found.keys() == {"version", "machine", "commit"}
 
 
 def test_the_machine_is_told_in_the_keys_that_figures_have() -> None:

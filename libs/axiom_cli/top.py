@@ -1,0 +1,125 @@
+"""`axiom top`: the nodes of a gateway's view, their engines and adapters, as they change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, Group
+from rich.live import Live
+
+from axiom_cli.admin import Admin, admin_of
+from axiom_cli.output import print_figures, table_console
+from axiom_cli.top_view import Seen, lines, wanted
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.errors import AxiomError
+from axiom_common.ports.clock import Clock
+from axiom_common.wire.rest import RegionStatus
+from axiom_common.wire.views import NodeView
+
+SHOW_EVERY_S = 0.5
+STATUS_EVERY_S = 2.0
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopOptions:
+    """`nodes` empty: all. `model` is a base model or an adapter. `once` and `as_json`: one picture,
+    then the end."""
+
+    url: str
+    nodes: tuple[str, ...]
+    model: str | None
+    once: bool
+    as_json: bool
+
+
+async def top(options: TopOptions) -> None:
+    """Show until cancelled. One picture alone raises NoAnswerError without a gateway, and
+    NotFoundError for a node that it does not know; else both are shown and waited for."""
+    async with admin_of(options.url) as admin:
+        if options.once or options.as_json:
+            await _once(admin, options)
+            return
+        console = table_console()
+        board = _Board(SystemClock(), options)
+        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(board.follow(admin), name="follow nodes")
+                group.create_task(board.ask_status(admin), name="ask for the status")
+                while True:
+                    live.update(board.shown(console), refresh=True)
+                    await asyncio.sleep(SHOW_EVERY_S)
+
+
+async def _once(admin: Admin, options: TopOptions) -> None:
+    status = await admin.status()
+    if options.nodes:
+        nodes: Sequence[NodeView] = [await admin.node(name) for name in options.nodes]
+    else:
+        nodes = (await admin.nodes()).nodes
+    chosen = wanted(nodes, options.model)
+    if options.as_json:
+        told = [node.model_dump(mode="json") for node in chosen]
+        print_figures(status.model_dump(mode="json") | {"nodes": told})
+        return
+    console = table_console()
+    for line in lines(status.regions, [Seen(n) for n in chosen], width=console.width):
+        console.print(line)
+
+
+class _Board:
+    """What is known by now."""
+
+    def __init__(self, clock: Clock, options: TopOptions) -> None:
+        self._clock = clock
+        self._options = options
+        self._nodes: dict[str, tuple[NodeView, float]] = {}
+        self._regions: dict[str, RegionStatus] = {}
+        self._troubles: dict[str, str] = {}
+
+    async def follow(self, admin: Admin) -> None:
+        """Take views as they come; begin again when the gateway went."""
+        while True:
+            with self._told_trouble("nodes"):
+                async with admin.watching(self._options.nodes) as events:
+                    # What it does not tell of now, it forgot while it was not heard.
+                    self._nodes.clear()
+                    self._troubles.pop("nodes", None)
+                    async for event in events:
+                        if isinstance(event, NodeView):
+                            self._nodes[event.node] = (event, self._clock.now_ms())
+                        else:
+                            self._nodes.pop(event.node, None)
+            await asyncio.sleep(RETRY_S)
+
+    async def ask_status(self, admin: Admin) -> None:
+        """Take the regions."""
+        while True:
+            with self._told_trouble("status"):
+                self._regions = dict((await admin.status()).regions)
+                self._troubles.pop("status", None)
+            await asyncio.sleep(STATUS_EVERY_S)
+
+    @contextlib.contextmanager
+    def _told_trouble(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except AxiomError as error:
+            self._troubles[what] = f"trying again: {error}"
+
+    def shown(self, console: Console) -> Group:
+        """The picture for now."""
+        now_ms = self._clock.now_ms()
+        chosen = wanted((view for view, _ in self._nodes.values()), self._options.model)
+        seen = [Seen(view, now_ms - self._nodes[view.node][1]) for view in chosen]
+        return Group(
+            *lines(
+                self._regions,
+                seen,
+                width=console.width,
+                trouble=next(iter(self._troubles.values()), ""),
+            )
+        )
