@@ -23,7 +23,7 @@ from axiom_common.drivers.engine_client import (
     message_in,
 )
 from axiom_common.drivers.sglang_metrics import read_sample
-from axiom_common.errors import EngineCallError, UnavailableError
+from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.ports.engine import EngineModels, EngineResidency, EngineSample
 
@@ -89,7 +89,7 @@ class SglangEngine:
                 loaded_from = (await self.models()).adapters.get(name)
             if loaded_from not in ("", path):
                 absent = any(words in message for words in _NOTHING_THERE)
-                raise EngineCallError(message, status=_NOT_FOUND if absent else status)
+                expect_ok(_NOT_FOUND if absent else status, answer)
         await self._use(name)
 
     async def unload(self, name: EngineAdapter) -> None:

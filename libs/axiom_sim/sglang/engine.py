@@ -26,12 +26,14 @@ class SglangEngine(SimulatedEngine):
     """`max_loras` is SGLang's `--max-loras-per-batch`, `max_cpu_loras` its `--max-loaded-loras`."""
 
     names: SglangNames
+    metrics: SglangMetrics
     names_type = SglangNames
     metrics_type = SglangMetrics
 
     def __init__(self, config: EngineConfig, clock: Clock) -> None:
         slots = SglangSlots(loras_per_batch=config.max_loras, loaded_max=config.max_cpu_loras)
         super().__init__(config, clock, slots=slots)
+        self.metrics.batch = self.batch
         self._updating = asyncio.Lock()
 
     async def prepare(self, model: str | None) -> None:

@@ -29,10 +29,10 @@ _HISTOGRAMS = {
 
 @dataclass(slots=True)
 class SglangMetrics(EngineMetrics):
-    """Counts as the simulated engine does; shows as SGLang does."""
+    """Counts as the simulated engine does; shows as SGLang does. `batch` is what it logs."""
 
+    batch: Batch | None = None
     _steps: int = 0
-    _log_due: bool = True
     _logged_s: float = 0.0
     _gauges: list[tuple[str, float]] = field(default_factory=list)
 
@@ -42,11 +42,15 @@ class SglangMetrics(EngineMetrics):
         EngineMetrics.observe_step(self, advanced, in_use, unix_s)
         self._steps += 1
         first_token = any(sequence.generated == 1 for sequence in advanced)
-        self._log_due = self._log_due or first_token or self._steps % _LOG_STEPS == 0
+        if self.batch is not None and (first_token or self._steps % _LOG_STEPS == 0):
+            self._log(self.batch, unix_s)
 
     def _lines(self, batch: Batch) -> Iterator[str]:
         own = f'engine_type="unified",model_name="{self.model_name}",pp_rank="0",tp_rank="0"'
-        for name, value in self._gauges_logged(batch):
+        now_s = unix_s()
+        if now_s - self._logged_s >= _IDLE_LOG_S:
+            self._log(batch, now_s)
+        for name, value in self._gauges:
             yield family(name, "gauge", [(own, value)])
         tokens = batch.tallies
         hits, looked_up = tokens.prefix_hit_tokens, tokens.prefix_query_tokens
@@ -71,11 +75,7 @@ class SglangMetrics(EngineMetrics):
             labels = streamed if tells_streams else f"{model},"
             yield histogram_family(name, labels.rstrip(","), self.histograms[source])
 
-    def _gauges_logged(self, batch: Batch) -> list[tuple[str, float]]:
-        now_s = unix_s()
-        if not self._log_due and now_s - self._logged_s < _IDLE_LOG_S:
-            return self._gauges
-        self._log_due = False
+    def _log(self, batch: Batch, now_s: float) -> None:
         self._logged_s = now_s
         kv_tokens = batch.kv.blocks * batch.kv.block_tokens
         self._gauges = [
@@ -92,7 +92,6 @@ class SglangMetrics(EngineMetrics):
                 ("sglang:lora_pool_slots_total", self.max_loras),
                 ("sglang:lora_pool_utilization", used / self.max_loras),
             ]
-        return self._gauges
 
 
 def pool_used(batch: Batch) -> int:
