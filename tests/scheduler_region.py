@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from tests.cache_parts import put_state
 from tests.engine_parts import engine_state
 from tests.owner import TestOwner, task_owner
 
@@ -24,7 +25,7 @@ from axiom_common.testing.clock import FakeClock
 from axiom_common.testing.registry import FakeBucket, FakeRegistry
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import keys, subjects
-from axiom_common.wire.schemas import NodeRecord, NodeReport, PlanRecord, ReportKind, decode, encode
+from axiom_common.wire.schemas import NodeReport, PlanRecord, ReportKind, decode, encode
 from axiom_scheduler.app import SchedulerApp
 from axiom_scheduler.settings import SchedulerSettings
 
@@ -109,13 +110,7 @@ class FakeRegion:
         return reporter
 
     async def cached(self, state: NodeState) -> None:
-        await self.cache.put_if_newer(
-            state.node,
-            incarnation=state.incarnation,
-            seq=state.seq,
-            record=encode(NodeRecord(state=state)),
-            ttl_ms=30_000,
-        )
+        await put_state(self.cache, state)
 
     async def scheduler(self, name: str, *, bus: FakeBus | None = None) -> SchedulerApp:
         app = SchedulerApp(

@@ -278,6 +278,7 @@ _ARGUMENTS: dict[str, Any] = {
     "region": REGION,
     "node": NODE,
     "gateway": GATEWAY,
+    "instance": "telemetry-1",
     "name": "acme/sql.v2:ü_",
     "key": "eu-1.node-1",
     "text": "acme_2fsql_2ev2_3a_c3_bc_5f",

@@ -8,14 +8,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import pytest
+from tests.cache_parts import make_put, put
 from tests.eventually import succeeds
 
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId
-from axiom_common.ports.shadow_cache import ShadowCache
+from axiom_common.ports.shadow_cache import PutOutcome, ShadowCache
 
 A, B = NodeId("a"), NodeId("b")
-TTL_MS = 60_000
 SHORT_TTL_MS = 200
 
 
@@ -40,9 +40,32 @@ class ShadowCacheSuite:
         async with self.open() as there:
             assert await there.cache.read_all() == ()
             nodes = [NodeId(f"n{n}") for n in range(600)]
-            for node in nodes:
-                assert await put(there.cache, node, 1, 1, node.encode())
+            puts = [make_put(node, 1, 1, node.encode()) for node in nodes]
+            outcomes = await there.cache.put_if_newer(puts)
+            assert outcomes == (PutOutcome.STORED,) * len(nodes)
+            await there.cache.mention(nodes)
             assert sorted(await there.cache.read_all()) == sorted(n.encode() for n in nodes)
+
+    async def test_who_is_not_mentioned_is_not_read(self) -> None:
+        async with self.open() as there:
+            await there.cache.put_if_newer([make_put(A, 1, 1, b"a"), make_put(B, 1, 1, b"b")])
+            await there.cache.mention([])
+            assert await there.cache.read_all() == ()
+            await there.cache.mention([B])
+            assert await there.cache.read_all() == (b"b",)
+
+    async def test_each_of_many_has_its_own_outcome(self) -> None:
+        async with self.open() as there:
+            assert await put(there.cache, A, 5, 5, b"a")
+            puts = [make_put(A, 5, 5, b"x"), make_put(B, 1, 1, b"b"), make_put(A, 5, 6, b"a6")]
+            assert await there.cache.put_if_newer(puts) == (
+                PutOutcome.NOT_NEWER,
+                PutOutcome.STORED,
+                PutOutcome.STORED,
+            )
+            assert await there.cache.put_if_newer([]) == ()
+            await there.cache.mention([A, B])
+            assert sorted(await there.cache.read_all()) == [b"a6", b"b"]
 
     @pytest.mark.parametrize(
         ("incarnation", "seq", "stored"),
@@ -80,8 +103,16 @@ class ShadowCacheSuite:
             await put(there.cache, A, 1, 1, b"a")
             await there.pass_time(SHORT_TTL_MS)
             assert await there.cache.read_all() == (b"b2",)
-            assert await put(there.cache, A, 1, 1, b"a again")
-            assert sorted(await there.cache.read_all()) == [b"a again", b"b2"]
+
+    async def test_nothing_old_brings_a_node_back_whose_record_expired(self) -> None:
+        async with self.open() as there:
+            await put(there.cache, A, 3, 7, b"a", ttl_ms=SHORT_TTL_MS)
+            await there.pass_time(SHORT_TTL_MS)
+            for incarnation, seq in ((3, 7), (3, 6), (2, 99)):
+                assert not await put(there.cache, A, incarnation, seq, b"late")
+            assert await there.cache.read_all() == ()
+            assert await put(there.cache, A, 3, 8, b"alive")
+            assert await there.cache.read_all() == (b"alive",)
 
     async def test_while_it_is_away_calls_say_so(self) -> None:
         async with self.open() as there:
@@ -90,25 +121,12 @@ class ShadowCacheSuite:
             with pytest.raises(UnavailableError):
                 await there.cache.ping()
             with pytest.raises(UnavailableError):
-                await put(there.cache, A, 1, 1, b"")
+                await there.cache.mention([A])
             with pytest.raises(UnavailableError):
                 await there.cache.read_all()
+            puts = [make_put(A, 1, 1, b""), make_put(B, 1, 1, b"")]
+            assert await there.cache.put_if_newer(puts) == (PutOutcome.AWAY,) * 2
             await there.restore()
             await succeeds(there.cache.ping, despite=UnavailableError, within_s=10)
             assert await put(there.cache, A, 2, 1, b"a")
             assert b"a" in await there.cache.read_all()
-
-
-async def put(
-    cache: ShadowCache,
-    node: NodeId,
-    incarnation: int,
-    seq: int,
-    record: bytes,
-    *,
-    ttl_ms: int = TTL_MS,
-) -> bool:
-    """`put_if_newer` in one line."""
-    return await cache.put_if_newer(
-        node, incarnation=incarnation, seq=seq, record=record, ttl_ms=ttl_ms
-    )

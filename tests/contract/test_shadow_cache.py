@@ -1,29 +1,30 @@
-"""The shadow cache suite on the fake, on one Valkey and on a cluster of three."""
+"""The shadow cache suite on the fake, on one Valkey, and on a cluster of masters with replicas."""
 
 from __future__ import annotations
 
 import asyncio
-import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
+from contextlib import asynccontextmanager
 
 import pytest
 import redis
-from tests.contract.shadow_cache_suite import A, B, Caches, ShadowCacheSuite, put
-from tests.servers import ChildServer, running
+from tests.cache_parts import make_put, put
+from tests.contract.shadow_cache_suite import A, B, Caches, ShadowCacheSuite
+from tests.eventually import succeeds
+from tests.servers import ChildServer
+from tests.valkey_cluster import ValkeyCluster
 
-from axiom_cli.stack.servers import VALKEY
+from axiom_common.drivers import redis_shadow_cache
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
-from axiom_common.errors import SettingsError
-from axiom_common.model.ids import RegionId
+from axiom_common.errors import SettingsError, UnavailableError
+from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.ports.shadow_cache import TOMBSTONE_MS, PutOutcome
 from axiom_common.testing.clock import FakeClock
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import keys
 
-MASTERS = 3
-SLOTS = 16384
+NODES = [NodeId(f"n{n}") for n in range(40)]
 
 
 class TestFakeShadowCache(ShadowCacheSuite):
@@ -63,14 +64,23 @@ class TestValkeyShadowCache(ShadowCacheSuite):
         yield Caches(cache, lose, restore, _pass_time)
         await cache.close()
 
-    async def test_names_of_expired_records_are_removed(self) -> None:
+    async def test_names_that_nobody_mentions_any_more_leave(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with self.open() as there:
-            await put(there.cache, A, 1, 1, b"a", ttl_ms=50)
-            await put(there.cache, B, 1, 1, b"b")
-            await _pass_time(50)
-            assert await there.cache.read_all() == (b"b",)
+            monkeypatch.setattr(redis_shadow_cache, "MENTION_MS", 300)
+            await there.cache.mention([A, B])
+            await _pass_time(300)
+            await there.cache.mention([B])
             with redis.Redis.from_url(self.server.url) as own:
-                assert own.smembers(keys.shadow_nodes(self.region)) == {b"b"}
+                assert own.zrange(keys.shadow_names(self.region), 0, -1) == [b"b"]
+
+    async def test_what_stays_of_a_node_ends_by_itself(self) -> None:
+        async with self.open() as there:
+            await put(there.cache, A, 1, 1, b"a")
+            with redis.Redis.from_url(self.server.url) as own:
+                left_ms = own.pttl(keys.shadow_order(self.region, A))
+            assert 0 < left_ms <= TOMBSTONE_MS
 
     async def test_regions_do_not_see_each_other(self) -> None:
         async with self.open() as there:
@@ -104,66 +114,91 @@ def test_what_is_said_of_a_wrong_url_holds_no_password() -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.fixture(scope="module")
-def masters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ChildServer]]:
-    kind = replace(VALKEY, command=_cluster_command)
-    with ExitStack() as stack:
-        masters = [
-            stack.enter_context(running(ChildServer(kind, tmp_path_factory.mktemp(f"m{n}"))))
-            for n in range(MASTERS)
-        ]
-        _join(masters)
-        yield masters
-
-
 class TestClusterShadowCache(ShadowCacheSuite):
     @pytest.fixture(autouse=True)
-    def _cluster(self, masters: list[ChildServer], region: RegionId) -> None:
-        self.masters = masters
+    def _cluster(self, valkey_cluster: ValkeyCluster, region: RegionId) -> Iterator[None]:
+        self.cluster = valkey_cluster
         self.region = region
+        yield
+        valkey_cluster.heal()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Caches]:
-        hosts = ",".join(f"127.0.0.1:{master.port}" for master in self.masters)
-        cache = RedisShadowCache(f"redis+cluster://{hosts}", self.region)
+        cache = RedisShadowCache(self.cluster.url, self.region)
 
         async def lose() -> None:
-            for master in self.masters:
-                master.kill()
+            for server in self.cluster.servers:
+                server.kill()
 
         async def restore() -> None:
-            for master in self.masters:
-                master.start()
+            self.cluster.heal()
 
         yield Caches(cache, lose, restore, _pass_time)
         await cache.close()
 
+    async def test_all_of_a_node_lies_in_one_slot_and_nodes_lie_on_all_masters(self) -> None:
+        async with self.open() as there:
+            for node in NODES:
+                await put(there.cache, node, 1, 1, node.encode())
+            assert {there.cache.shard(node) for node in NODES} == {
+                f"127.0.0.1:{master.port}" for master in self.cluster.masters()
+            }
+            for node in NODES:
+                record = keys.shadow_record(self.region, node)
+                order = keys.shadow_order(self.region, node)
+                master = self.cluster.master_of(record)
+                assert self.cluster.ask(master, "EXISTS", record, order) == 2
+
+    async def test_a_master_that_is_down_fails_its_own_nodes_only_and_loses_its_part(self) -> None:
+        async with self.open() as there:
+            for node in NODES:
+                await put(there.cache, node, 1, 1, b"1")
+            master = self.cluster.master_of(keys.shadow_record(self.region, NODES[0]))
+            down = {node for node in NODES if there.cache.shard(node).endswith(f":{master.port}")}
+            master.pause()
+            outcomes = await there.cache.put_if_newer(
+                [make_put(node, 1, 2, b"2") for node in NODES]
+            )
+            assert {
+                node
+                for node, outcome in zip(NODES, outcomes, strict=True)
+                if outcome is PutOutcome.AWAY
+            } == down
+            master.kill()
+
+            async def all_stored() -> None:
+                puts = [make_put(node, 1, 3, b"3") for node in NODES]
+                if PutOutcome.AWAY in await there.cache.put_if_newer(puts):
+                    raise UnavailableError("an election is on its way")
+                await there.cache.mention(NODES)
+
+            await succeeds(all_stored, despite=UnavailableError, within_s=10)
+            assert await there.cache.read_all() == (b"3",) * len(NODES)
+
+    async def test_writing_many_nodes_costs_one_script_call_each_and_no_more(self) -> None:
+        async with self.open() as there:
+            await there.cache.put_if_newer([make_put(node, 1, 1, b"") for node in NODES])
+            before = self._calls()
+            await there.cache.put_if_newer([make_put(node, 1, 2, b"") for node in NODES])
+            after = self._calls()
+        # The script's own reads and writes are counted beside its call.
+        assert {name: after[name] - before.get(name, 0) for name in after} == {
+            **dict.fromkeys(after, 0),
+            "evalsha": len(NODES),
+            "get": len(NODES),
+            "set": 2 * len(NODES),
+        }
+
+    def _calls(self) -> dict[str, int]:
+        """Commands of clients that each master served so far, added up."""
+        calls: Counter[str] = Counter()
+        for master in self.cluster.masters():
+            for name, stats in self.cluster.ask(master, "INFO", "commandstats").items():
+                command = name.removeprefix("cmdstat_")
+                if command not in ("info", "role", "ping") and "|" not in command:
+                    calls[command] += stats["calls"] + stats["rejected_calls"]
+        return dict(calls)
+
 
 async def _pass_time(duration_ms: float) -> None:
     await asyncio.sleep(duration_ms / 1e3 + 0.05)
-
-
-def _cluster_command(data_dir: Path, port: int) -> list[str]:
-    command = VALKEY.command(data_dir, port)
-    # The default bus port, 10000 above, may lie beyond the last port.
-    command += ["--cluster-enabled", "yes", "--cluster-port", str(port - 10_000)]
-    return [*command, "--cluster-node-timeout", "2000"]
-
-
-def _join(masters: list[ChildServer]) -> None:
-    clients = [redis.Redis.from_url(master.url) for master in masters]
-    for n, client in enumerate(clients):
-        first, last = n * SLOTS // MASTERS, (n + 1) * SLOTS // MASTERS - 1
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)
-        client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", n + 1)
-        for other in masters[:n]:
-            client.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port, other.port - 10_000)
-    deadline = time.monotonic() + 20
-    while not all(
-        info["cluster_state"] == "ok" and info["cluster_known_nodes"] == str(MASTERS)
-        for info in (client.execute_command("CLUSTER INFO") for client in clients)
-    ):
-        assert time.monotonic() < deadline, "the cluster does not form"
-        time.sleep(0.02)
-    for client in clients:
-        client.close()

@@ -179,7 +179,7 @@ async def test_a_killed_valkey_is_full_again_soon_after_its_return(
     await fleet.telemetry.degraded(["redis-away"])
     assert await fleet.stored() == {}
     module_valkey.start()
-    await fleet.current(within_s=1.5)
+    await fleet.current()
     await fleet.telemetry.degraded([])
 
 
@@ -187,7 +187,7 @@ async def test_a_killed_valkey_gets_back_what_is_known_without_new_reports(
     fleet: Fleet, module_valkey: ChildServer, module_nats: ChildServer
 ) -> None:
     module_nats.kill()
-    await fleet.telemetry.degraded(["nats-away", "liveness-frozen"])
+    await fleet.telemetry.degraded(["nats-away", "registry-away", "liveness-frozen"])
     known = await fleet.stored()
     module_valkey.kill()
     module_valkey.start()
@@ -201,7 +201,7 @@ async def test_a_killed_nats_is_heard_again_and_nobody_is_forgotten(
 ) -> None:
     forgotten = await fleet.telemetry.metric(FORGOTTEN)
     module_nats.kill()
-    await fleet.telemetry.degraded(["nats-away", "liveness-frozen"])
+    await fleet.telemetry.degraded(["nats-away", "registry-away", "liveness-frozen"])
     module_nats.start()
     await fleet.current()
     assert await fleet.telemetry.metric(FORGOTTEN) == forgotten
@@ -312,7 +312,7 @@ async def test_it_starts_before_its_servers(
     for server in (fleet.telemetry.server, module_nats, module_valkey):
         server.kill()
     fleet.telemetry.server.start()
-    await fleet.telemetry.degraded(["nats-away", "redis-away", "liveness-frozen"])
+    await fleet.telemetry.degraded(["nats-away", "redis-away", "registry-away", "liveness-frozen"])
     module_nats.start()
     module_valkey.start()
     await fleet.current()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.cache_parts import put_state
 from tests.owner import TestOwner, task_owner
 
 from axiom_common.model.engine import EngineState, EngineStatus, NodeState
@@ -18,7 +19,6 @@ from axiom_common.testing.clock import FakeClock, settle
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import (
-    NodeRecord,
     NodeReport,
     ReportKind,
     ResyncRequest,
@@ -100,13 +100,7 @@ class Setting:
         state = NodeState(
             region=REGION, node=NODE, incarnation=1, seq=seq, engines=(state_of(NODE, running),)
         )
-        await self.cache.put_if_newer(
-            NODE,
-            incarnation=1,
-            seq=seq,
-            record=encode(NodeRecord(state=state)),
-            ttl_ms=10**9,
-        )
+        await put_state(self.cache, state, ttl_ms=10**9)
 
     async def pass_ms(self, duration_ms: float) -> None:
         """Let time pass in steps of the sweep."""

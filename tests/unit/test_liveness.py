@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from axiom_common.model.ids import NodeId
-from axiom_common.state.liveness import DEAD_MS, SUSPECT_MS, Liveness, Sweep
+from axiom_common.state.liveness import DEAD_MS, FREEZE_MAX_MS, SUSPECT_MS, Liveness, Sweep
 
 
 def nodes(count: int, start: int = 0) -> list[NodeId]:
@@ -71,6 +71,17 @@ def test_the_freeze_ends_when_enough_are_heard() -> None:
     assert liveness.sweep(DEAD_MS).frozen
     heard(liveness, names[2:], DEAD_MS + 100.0)
     assert liveness.sweep(DEAD_MS + 100.0).dead == tuple(names[:2])
+
+
+def test_a_freeze_ends_when_all_are_silent_for_very_long() -> None:
+    liveness = Liveness()
+    names = nodes(9)
+    heard(liveness, names, 0.0)
+    heard(liveness, names[6:], 10_000.0)
+    assert liveness.sweep(FREEZE_MAX_MS - 1.0) == Sweep(suspect=tuple(names), dead=(), frozen=True)
+    gone = liveness.sweep(FREEZE_MAX_MS)
+    assert gone == Sweep(suspect=tuple(names[6:]), dead=tuple(names[:6]), frozen=True)
+    assert liveness.sweep(FREEZE_MAX_MS + 10_000.0).dead == tuple(names[6:])
 
 
 def test_a_removed_node_is_neither_silent_nor_counted() -> None:

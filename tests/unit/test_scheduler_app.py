@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
+from tests.cache_parts import put
 from tests.scheduler_region import REGION, FakeRegion, Reporter, adapter, fake_region, kill
 
 from axiom_common.model.adapter import BaseModelSpec
@@ -396,9 +397,7 @@ async def test_plans_of_nodes_that_never_show_up_are_deleted_and_other_regions_l
 async def test_what_does_not_parse_is_counted_and_dropped() -> None:
     async with fake_region() as region:
         agent = region.node("n1")
-        await region.cache.put_if_newer(
-            NodeId("n2"), incarnation=1, seq=1, record=b"garbage", ttl_ms=30_000
-        )
+        await put(region.cache, NodeId("n2"), 1, 1, b"garbage")
         app = await region.scheduler("s")
         for payload in (b"garbage", encode(Lease(holder="s", fence=1))):
             await agent.bus.publish(subjects.node_report(REGION, NodeId("n1")), payload)

@@ -12,6 +12,7 @@ from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.clock import FakeClock
+from axiom_common.testing.registry import FakeRegistry
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire.schemas import (
     NodeRecord,
@@ -22,13 +23,14 @@ from axiom_common.wire.schemas import (
     encode,
 )
 from axiom_common.wire.subjects import node_report, node_resync
-from axiom_telemetry.app import TelemetryApp
+from axiom_telemetry.app import SHARE_TICK_MS, TelemetryApp
 from axiom_telemetry.settings import TelemetrySettings
-from axiom_telemetry.state import RECORD_TTL_MS
+from axiom_telemetry.state import RECORD_TTL_MS, REFRESH_MS
 
 REGION = RegionId("local")
 A, B = NodeId("a"), NodeId("b")
 BEAT_MS = 250.0
+FORGOTTEN = "axiom_telemetry_nodes_forgotten_total"
 
 
 class Region:
@@ -41,8 +43,10 @@ class Region:
         agents: FakeBus,
         cache: FakeShadowCache,
         clock: FakeClock,
+        registry: FakeRegistry,
     ) -> None:
         self.app, self.bus, self.agents, self.cache, self.clock = app, bus, agents, cache, clock
+        self.registry = registry
         self.seq: dict[NodeId, int] = {}
 
     async def tell(
@@ -69,16 +73,34 @@ class Region:
         ]
         return {state.node: state.seq for state in states}
 
+    async def current(self, nodes: list[NodeId]) -> None:
+        """All are stored as they were told within the last refresh."""
+        stored = await self.stored()
+        assert all(self.seq[node] - stored[node] <= REFRESH_MS / BEAT_MS for node in nodes)
+
 
 @asynccontextmanager
-async def region(*, pending_max: int = PENDING_MAX) -> AsyncIterator[Region]:
+async def region(
+    *, pending_max: int = PENDING_MAX, shards: int = 1, registry_up: bool = True
+) -> AsyncIterator[Region]:
     async with task_owner() as owner:
         clock, hub = FakeClock(), FakeHub()
         bus, agents = FakeBus(owner, hub, pending_max=pending_max), FakeBus(owner, hub)
-        cache = FakeShadowCache(REGION, clock)
-        app = TelemetryApp(TelemetrySettings(), bus=bus, cache=cache, clock=clock)
+        cache = FakeShadowCache(REGION, clock, shards=shards)
+        registry = FakeRegistry(owner, clock)
+        if not registry_up:
+            registry.disconnect()
+        app = TelemetryApp(
+            TelemetrySettings(),
+            instance="telemetry",
+            bus=bus,
+            registry=registry,
+            cache=cache,
+            clock=clock,
+        )
         await app.start(owner)
-        yield Region(app, bus, agents, cache, clock)
+        await clock.advance(SHARE_TICK_MS)
+        yield Region(app, bus, agents, cache, clock, registry)
         await app.stop()
 
 
@@ -102,17 +124,45 @@ async def test_a_silent_node_leaves_and_its_record_expires() -> None:
         assert set(await here.stored()) == {B}
 
 
+async def test_nothing_that_a_gone_node_said_brings_it_back() -> None:
+    async with region() as here:
+        await here.beat(A, B, beats=3)
+        await here.beat(B, beats=int(RECORD_TTL_MS / BEAT_MS) + 1)
+        assert set(await here.stored()) == {B}
+        await here.tell(A, seq=3)
+        await here.beat(B, beats=10)
+        assert set(await here.stored()) == {B}
+        assert here.app.readiness().facts["nodes"] == 1
+        await here.tell(A, seq=4)
+        await here.beat(B, beats=10)
+        assert set(await here.stored()) == {A, B}
+
+
 async def test_a_cache_that_lost_all_is_filled_by_what_is_known() -> None:
     async with region() as here:
         await here.beat(A, B)
         here.cache.away = True
-        await here.beat(A, B, beats=4)
+        await here.beat(A, B, beats=10)
         assert here.app.readiness().degraded == ("redis-away",)
         assert here.app.readiness().facts["pending_writes"] == 2
         here.cache.wipe()
         here.cache.away = False
         await here.clock.advance(1_000)
-        assert await here.stored() == {A: 5, B: 5}
+        assert await here.stored() == {A: 11, B: 11}
+        assert here.app.readiness().degraded == ()
+
+
+async def test_one_shard_that_is_away_holds_no_other_up() -> None:
+    async with region(shards=2) as here:
+        await here.beat(A, B)
+        here.cache.away_shards = {here.cache.shard(A)}
+        await here.beat(A, B, beats=20)
+        assert here.app.readiness().degraded == ("redis-away",)
+        here.cache.away_shards = set()
+        assert await here.stored() == {A: 1, B: 21}
+        await here.clock.advance(300)
+        assert await here.stored() == {A: 21, B: 21}
+        await here.clock.advance(3_000)
         assert here.app.readiness().degraded == ()
 
 
@@ -120,7 +170,7 @@ async def test_a_loss_that_nothing_tells_of_is_made_good() -> None:
     async with region() as here:
         await here.beat(A)
         here.cache.wipe()
-        await here.clock.advance(2_000)
+        await here.clock.advance(REFRESH_MS)
         assert await here.stored() == {A: 1}
 
 
@@ -154,8 +204,8 @@ async def test_while_the_bus_is_away_all_stay_and_are_asked_after() -> None:
             (node_resync(REGION, A), "telemetry"),
             (node_resync(REGION, B), "telemetry"),
         ]
-        await here.beat(A, B)
-        assert await here.stored() == here.seq
+        await here.beat(A, B, beats=int(REFRESH_MS / BEAT_MS))
+        await here.current([A, B])
 
 
 async def test_a_gap_holds_the_old_state_until_a_full_one() -> None:
@@ -182,16 +232,51 @@ async def test_messages_lost_and_messages_that_do_not_parse_are_counted() -> Non
         assert (counted("dropped_messages"), counted("invalid_messages")) == (2, 1)
 
 
-async def test_two_processes_agree_whoever_is_late() -> None:
+async def test_two_instances_share_the_nodes_and_each_takes_over_from_the_other() -> None:
+    nodes = [NodeId(f"n{n}") for n in range(20)]
     async with region() as here, task_owner() as owner:
-        late = TelemetryApp(
-            TelemetrySettings(telemetry="late", write_every_ms=3_000),
+        other = TelemetryApp(
+            TelemetrySettings(),
+            instance="other",
             bus=FakeBus(owner, here.agents._hub),
+            registry=here.registry,
             cache=here.cache,
             clock=here.clock,
         )
-        await late.start(owner)
-        for _ in range(20):
-            await here.beat(A)
-            assert await here.stored() == here.seq
-        await late.stop()
+        await here.beat(*nodes, beats=4)
+        await other.start(owner)
+        await here.beat(*nodes, beats=20)
+        counts = [app.readiness().facts["nodes"] for app in (here.app, other)]
+        assert sum(counts) == len(nodes)
+        assert min(counts) > 0
+        assert here.app.readiness().facts["members"] == ["other", "telemetry"]
+        await here.current(nodes)
+        here.registry.disconnect()
+        await here.beat(*nodes, beats=40)
+        assert [app.readiness().facts["nodes"] for app in (here.app, other)] == counts
+        await here.current(nodes)
+        here.registry.reconnect()
+        await here.beat(*nodes, beats=4)
+        await other.stop()
+        await here.beat(*nodes, beats=4)
+        assert here.app.readiness().facts["nodes"] == len(nodes)
+        await here.beat(*nodes, beats=8)
+        await here.current(nodes)
+        assert here.app.metrics.registry.get_sample_value(FORGOTTEN) == 0
+
+
+async def test_without_a_registry_one_instance_owns_all() -> None:
+    async with region(registry_up=False) as here:
+        await here.clock.advance(1_000)
+        assert here.app.readiness().degraded == ("registry-away",)
+        await here.beat(A, B)
+        assert set(await here.stored()) == {A, B}
+
+
+async def test_last_words_free_a_node_at_once() -> None:
+    async with region() as here:
+        await here.beat(A, B)
+        await here.tell(A, kind=ReportKind.LEFT)
+        await here.clock.advance(BEAT_MS)
+        assert here.app.readiness().facts["nodes"] == 1
+        assert (await here.stored())[A] == 2

@@ -1,158 +1,166 @@
 """The shadow cache on Valkey or Redis: one server, or a cluster behind the same code.
 
-A script on the server compares and sets a record as one step. The set of node names is in another
-hash slot; a name in it is a hint to be checked, never the truth: it is written with every record
-and removed by whoever finds that its record has expired.
+A script on the server compares and sets a record as one step. Beside the record lies its order,
+which outlives it as a tombstone. The names of nodes are in another hash slot, by the time of their
+last mention: a name is a hint to be checked, never the truth, and one that nobody mentions any more
+leaves by itself.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any, cast
-from urllib.parse import urlsplit
+from collections import defaultdict
+from collections.abc import Sequence
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.cluster import ClusterNode, RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+from redis.exceptions import NoScriptError
 
-from axiom_common.errors import SettingsError, UnavailableError
+from axiom_common.drivers.redis_shards import AWAY, Answer, Command, shards_of
+from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.ports.shadow_cache import MENTION_MS, TOMBSTONE_MS, Put, PutOutcome
 from axiom_common.wire import keys
 
-CLUSTER_SCHEME = "redis+cluster"
 CALL_TIMEOUT_S = 0.5
-CONNECTIONS_MAX = 32
 READ_BATCH = 256
-RETRY_S = 0.05
+MENTION_BATCH = 512
+ATTEMPTS = 2
+"""A call that finds a script or a slot gone from where it was is sent once more."""
 
-_RECORD_FIELD = "record"
-# AttributeError: when a node is lost, the cluster's client closes connections that other calls are
-# just setting up, and these fail on what is None then.
-_AWAY = (RedisError, RedisClusterException, OSError, TimeoutError, AttributeError)
-
-# KEYS: record. ARGV: incarnation, seq, record, ttl in ms. 1 when stored.
+# KEYS: record, order. ARGV: incarnation, seq, record, its ttl and the order's in ms. 1 when stored.
 _PUT = """
-local incarnation, seq = tonumber(ARGV[1]), tonumber(ARGV[2])
-local stored = redis.call('HMGET', KEYS[1], 'incarnation', 'seq')
-if stored[1] then
-  local old, old_seq = tonumber(stored[1]), tonumber(stored[2])
+local known = redis.call('GET', KEYS[2])
+if known then
+  local at = string.find(known, ':', 1, true)
+  local incarnation, seq = tonumber(ARGV[1]), tonumber(ARGV[2])
+  local old, old_seq = tonumber(string.sub(known, 1, at - 1)), tonumber(string.sub(known, at + 1))
   if incarnation < old or (incarnation == old and seq <= old_seq) then return 0 end
 end
-redis.call('HSET', KEYS[1], 'incarnation', ARGV[1], 'seq', ARGV[2], 'record', ARGV[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[4])
+redis.call('SET', KEYS[2], ARGV[1] .. ':' .. ARGV[2], 'PX', ARGV[5])
+redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
 return 1
 """
-_PUT_SHA = hashlib.sha1(_PUT.encode(), usedforsecurity=False).hexdigest()
+# KEYS: names. ARGV: how long a mention lasts in ms, then nodes.
+_MENTION = """
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+for at = 2, #ARGV do redis.call('ZADD', KEYS[1], now_ms, ARGV[at]) end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - ARGV[1])
+return 1
+"""
+
+
+def _sha(script: str) -> str:
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+_SCRIPTS = {_sha(script): script for script in (_PUT, _MENTION)}
+_PUT_SHA, _MENTION_SHA = _SCRIPTS
 
 
 class RedisShadowCache:
     """A `ShadowCache`. Connects on first use, and again after each loss.
 
-    `url`: `redis://host:port`, `rediss://...`, `unix://...`, or `redis+cluster://host:port,...`.
+    `url`: see `redis_shards.shards_of`.
     """
 
     def __init__(
         self, url: str, region: RegionId, *, call_timeout_s: float = CALL_TIMEOUT_S
     ) -> None:
         self._region = region
-        self._redis = _client(url, call_timeout_s)
+        self._shards = shards_of(url, call_timeout_s)
 
     @property
     def region(self) -> RegionId:
         """The region whose nodes are kept here."""
         return self._region
 
-    async def put_if_newer(
-        self, node: NodeId, *, incarnation: int, seq: int, record: bytes, ttl_ms: int
-    ) -> bool:
-        """Store when newer than the stored one."""
-        arguments = (1, keys.shadow_record(self._region, node), incarnation, seq, record, ttl_ms)
-        async with self._calling():
-            await _awaited(self._redis.sadd(keys.shadow_nodes(self._region), node))
-            try:
-                stored = await self._redis.evalsha(_PUT_SHA, *arguments)
-            except NoScriptError:
-                # Restarted, failed over or asked for the first time: the text itself teaches it.
-                stored = await self._redis.eval(_PUT, *arguments)
-        return bool(stored)
+    def shard(self, node: NodeId) -> str:
+        """The server that holds all of the node."""
+        return self._shards.shard(keys.shadow_record(self._region, node))
+
+    async def put_if_newer(self, puts: Sequence[Put]) -> tuple[PutOutcome, ...]:
+        """One pipeline a shard."""
+        answers = await self._call([self._put(put) for put in puts])
+        return tuple(_outcome(answer) for answer in answers)
+
+    async def mention(self, nodes: Sequence[NodeId]) -> None:
+        """One call for many."""
+        key = keys.shadow_names(self._region)
+        for start in range(0, max(1, len(nodes)), MENTION_BATCH):
+            batch = nodes[start : start + MENTION_BATCH]
+            await self._ask([("EVALSHA", _MENTION_SHA, 1, key, MENTION_MS, *batch)])
 
     async def read_all(self) -> tuple[bytes, ...]:
-        """All live records, read in batches; names without a record are removed."""
+        """All live records, read in batches."""
+        [names] = await self._ask([("ZRANGE", keys.shadow_names(self._region), 0, -1)])
+        nodes = [NodeId(name.decode()) for name in names]
         records: list[bytes] = []
-        async with self._calling():
-            names = await _awaited(self._redis.smembers(keys.shadow_nodes(self._region)))
-            nodes = sorted(NodeId(name.decode()) for name in names)
-            for start in range(0, len(nodes), READ_BATCH):
-                batch = nodes[start : start + READ_BATCH]
-                found = await self._read(batch)
-                records += [record for record in found if record is not None]
-                await self._forget(
-                    [node for node, record in zip(batch, found, strict=True) if record is None]
-                )
+        for start in range(0, len(nodes), READ_BATCH):
+            batch = nodes[start : start + READ_BATCH]
+            found = await self._ask(
+                [("GET", keys.shadow_record(self._region, node)) for node in batch]
+            )
+            records += [record for record in found if record is not None]
         return tuple(records)
 
     async def ping(self) -> None:
-        """Ask whether it is there."""
-        async with self._calling():
-            await _awaited(self._redis.scard(keys.shadow_nodes(self._region)))
+        """Ask whether the shard of the names is there."""
+        await self._ask([("EXISTS", keys.shadow_names(self._region))])
 
     async def close(self) -> None:
         """Let go of all connections."""
-        await self._redis.aclose()
+        await self._shards.close()
 
-    @contextlib.asynccontextmanager
-    async def _calling(self) -> AsyncIterator[None]:
-        try:
-            # Else a cluster's client sends its first command to any node, and concurrent first
-            # commands make it start over and over.
-            await self._redis.initialize()
-            yield
-        except _AWAY as error:
-            raise UnavailableError(f"shadow cache: {error or type(error).__name__}") from error
+    def _put(self, put: Put) -> Command:
+        record = keys.shadow_record(self._region, put.node)
+        order = keys.shadow_order(self._region, put.node)
+        values = (put.incarnation, put.seq, put.record, put.ttl_ms, TOMBSTONE_MS)
+        return ("EVALSHA", _PUT_SHA, 2, record, order, *values)
 
-    async def _read(self, nodes: list[NodeId]) -> list[bytes | None]:
-        pipeline: Any = self._redis.pipeline(transaction=False)
-        for node in nodes:
-            pipeline.hget(keys.shadow_record(self._region, node), _RECORD_FIELD)
-        return cast("list[bytes | None]", await pipeline.execute())
+    async def _ask(self, commands: list[Command]) -> list[Answer]:
+        """All answers, or UnavailableError for the first that failed."""
+        answers = await self._call(commands)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                why = f"shadow cache: {answer or type(answer).__name__}"
+                raise UnavailableError(why) from answer
+        return answers
 
-    async def _forget(self, nodes: list[NodeId]) -> None:
-        if nodes:
-            await _awaited(self._redis.srem(keys.shadow_nodes(self._region), *nodes))
-
-
-def _client(url: str, call_timeout_s: float) -> Any:
-    options: dict[str, Any] = {
-        "socket_timeout": call_timeout_s,
-        "socket_connect_timeout": call_timeout_s,
-        "max_connections": CONNECTIONS_MAX,
-        # A connection that the server closed is found out by using it, so one more try is due.
-        "retry": Retry(ConstantBackoff(RETRY_S), 1),
-    }
-    try:
-        parts = urlsplit(url)
-        if parts.scheme == CLUSTER_SCHEME:
-            nodes = [_cluster_node(address) for address in parts.netloc.split(",")]
-            return RedisCluster(startup_nodes=nodes, **options)
-        return Redis.from_pool(
-            BlockingConnectionPool.from_url(url, timeout=call_timeout_s, **options)
-        )
-    except ValueError as error:
-        # Not the URL itself: it may hold a password.
-        raise SettingsError(f"redis_url: {error}") from error
+    async def _call(self, commands: list[Command]) -> list[Answer]:
+        """An answer for each command, in order; an exception is one."""
+        answers: list[Answer] = [None] * len(commands)
+        left = list(range(len(commands)))
+        for _ in range(ATTEMPTS):
+            try:
+                await self._shards.ready()
+            except AWAY as error:
+                return [error] * len(commands)
+            by_shard: dict[str, list[int]] = defaultdict(list)
+            for at in left:
+                by_shard[self._shards.shard(_key(commands[at]))].append(at)
+            for shard, places in by_shard.items():
+                sent = [_taught(commands[at], answers[at]) for at in places]
+                for at, answer in zip(places, await self._shards.send(shard, sent), strict=True):
+                    answers[at] = answer
+            left = [at for at in left if isinstance(answers[at], Exception)]
+            if not left:
+                break
+        return answers
 
 
-def _cluster_node(address: str) -> ClusterNode:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError(f"{address!r} is not host:port")
-    return ClusterNode(host, int(port))
+def _key(command: Command) -> str:
+    """The key that says where a command goes: all keys of one lie in one slot."""
+    return str(command[3] if command[0] == "EVALSHA" else command[1])
 
 
-async def _awaited(reply: Awaitable[Any] | Any) -> Any:
-    # The library's commands are typed for its blocking and its asynchronous client at once.
-    return await reply
+def _taught(command: Command, last: Answer) -> Command:
+    """The script itself to a server that doesn't know it, or no more: that teaches it."""
+    if isinstance(last, NoScriptError):
+        return ("EVAL", _SCRIPTS[str(command[1])], *command[2:])
+    return command
+
+
+def _outcome(answer: Answer) -> PutOutcome:
+    if isinstance(answer, Exception):
+        return PutOutcome.AWAY
+    return PutOutcome.STORED if answer else PutOutcome.NOT_NEWER

@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from axiom_common.model.ids import NodeId, RegionId
 
+TOMBSTONE_MS = 600_000
+"""How long a node's order outlives its last write: far above any delay of a message or a writer."""
+MENTION_MS = 40_000
+"""How long a mention of a node lasts: above the life of a record."""
+
+
+class PutOutcome(StrEnum):
+    """What became of one `Put`. AWAY: its shard gave no answer, so it is unknown."""
+
+    STORED = "stored"
+    NOT_NEWER = "not-newer"
+    AWAY = "away"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """One node's record to store, if its order (incarnation, seq) is above the stored one.
+
+    The record expires `ttl_ms` after it was stored, its order `TOMBSTONE_MS` after: so nothing at
+    or below it brings a node back whose record has expired.
+    """
+
+    node: NodeId
+    incarnation: int
+    seq: int
+    record: bytes
+    ttl_ms: int
+
 
 class ShadowCache(Protocol):
-    """One record a node, in one hash slot. All calls raise UnavailableError when it is away."""
+    """One record a node, all that belongs to it in one hash slot, and the names of nodes."""
 
-    async def put_if_newer(
-        self, node: NodeId, *, incarnation: int, seq: int, record: bytes, ttl_ms: int
-    ) -> bool:
-        """Store when (incarnation, seq) is above the stored one.
+    def shard(self, node: NodeId) -> str:
+        """Whose node it is now: writes to one shard don't wait for another's."""
+        ...
 
-        Compared on the server. True when stored. The record expires `ttl_ms` after the last store.
+    async def put_if_newer(self, puts: Sequence[Put]) -> tuple[PutOutcome, ...]:
+        """Store each, compared on the server, as one step each; the outcomes in the same order.
+
+        Never raises: a shard that is away fails its own puts only.
+        """
+        ...
+
+    async def mention(self, nodes: Sequence[NodeId]) -> None:
+        """Say that these may have a record, for `MENTION_MS`; who isn't mentioned isn't read.
+
+        UnavailableError when the shard of the names is away.
         """
         ...
 
     async def read_all(self) -> tuple[bytes, ...]:
-        """All live records of the region, in no particular order."""
+        """All live records of nodes that were mentioned, in no particular order.
+
+        UnavailableError when any shard is away.
+        """
         ...
 
     async def ping(self) -> None:
-        """Ask whether it is there."""
+        """Ask whether it is there; UnavailableError otherwise."""
         ...
 
     @property

@@ -4,7 +4,9 @@
     any --heard--> alive
 
 When more than a third of all agents, and at least `MASS_MIN`, are silent together, the fault is
-probably on the listener's side: nobody dies until enough of them are heard again.
+probably on the listener's side: nobody dies until enough of them are heard again. But a region may
+lose so many, or let them go: who was silent for `FREEZE_MAX_MS`, in which the listener could hear
+all the time, dies all the same.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from axiom_common.model.ids import NodeId
 SUSPECT_MS = 2_000.0
 DEAD_MS = 5_000.0
 MASS_MIN = 3
+FREEZE_MAX_MS = 60_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,7 @@ class Sweep:
     """What a look at the clock found, nodes in order of name.
 
     `dead` are told once and no longer tracked; `suspect` still are. `frozen`: too many are silent
-    together, so nobody was declared dead.
+    together, so only those were declared dead that are silent for very long.
     """
 
     suspect: tuple[NodeId, ...]
@@ -58,11 +61,12 @@ class Liveness:
             if now_ms - heard_at_ms >= SUSPECT_MS
         }
         frozen = len(silent) >= MASS_MIN and 3 * len(silent) > len(self._heard_at_ms)
-        dead = [] if frozen else [node for node, age_ms in silent.items() if age_ms >= DEAD_MS]
+        dead_ms = FREEZE_MAX_MS if frozen else DEAD_MS
+        dead = {node for node, age_ms in silent.items() if age_ms >= dead_ms}
         for node in dead:
             del self._heard_at_ms[node]
         return Sweep(
             suspect=tuple(node for node in silent if node not in dead),
-            dead=tuple(dead),
+            dead=tuple(node for node in silent if node in dead),
             frozen=frozen,
         )

@@ -120,6 +120,7 @@ class FakeBucket:
                     yield gone
                 yield None
                 while (change := await queue.get()) is not None:
+                    await self._up.wait()
                     if key in (None, change.key) and progress.take(change):
                         yield change
             finally:

@@ -30,6 +30,7 @@ GATEWAY_INCARNATION = "gateway.any"
 """Key of all gateways in the incarnation bucket: only the revision of a put counts, and a gateway's
 name may be used once and never again. A node's key holds no dot, so they differ."""
 SCHEDULER_LEASE = "scheduler"
+TELEMETRY_PREFIX = "telemetry."
 ADAPTER_PREFIX = "adapter."
 BASE_MODEL_PREFIX = "base-model."
 TENANT_PREFIX = "tenant."
@@ -63,14 +64,29 @@ def planned_node(region: RegionId, key: str) -> NodeId | None:
     return NodeId(node) if its_region == region else None
 
 
+def telemetry_lease(instance: str) -> str:
+    """Lease of one telemetry instance: who holds one shares the region's nodes."""
+    return TELEMETRY_PREFIX + escape(instance)
+
+
+def leased_telemetry(key: str) -> str | None:
+    """The instance whose lease lies under `key`, escaped; None for another's key."""
+    return key.removeprefix(TELEMETRY_PREFIX) if key.startswith(TELEMETRY_PREFIX) else None
+
+
 def shadow_record(region: RegionId, node: NodeId) -> str:
     """Redis: the last state of a node. The braces keep all keys of a node in one hash slot."""
     return f"axiom:v1:{{{region}/{node}}}:state"
 
 
-def shadow_nodes(region: RegionId) -> str:
-    """Redis: the set of nodes that may have a record."""
-    return f"axiom:v1:{{{region}}}:nodes"
+def shadow_order(region: RegionId, node: NodeId) -> str:
+    """Redis: the order of a node's last write, which outlives its state."""
+    return f"axiom:v1:{{{region}/{node}}}:order"
+
+
+def shadow_names(region: RegionId) -> str:
+    """Redis: the nodes that may have a record, by the server's time of their last mention."""
+    return f"axiom:v1:{{{region}}}:names"
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 
 from starlette.applications import Starlette
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_credentials import NatsCredentials
+from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.ids import RegionId
@@ -34,7 +36,15 @@ async def serve(settings: TelemetrySettings, group: asyncio.TaskGroup, stop: asy
     )
     bus = NatsBus(connection)
     cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
-    app = TelemetryApp(settings, bus=bus, cache=cache, clock=clock)
+    app = TelemetryApp(
+        settings,
+        # Instances that share a region must differ, whatever name they were given.
+        instance=f"{settings.telemetry}-{uuid.uuid4().hex[:8]}",
+        bus=bus,
+        registry=NatsRegistry(connection, replicas=settings.nats_replicas),
+        cache=cache,
+        clock=clock,
+    )
     server = HttpServer(
         Starlette(routes=ops_routes(app.metrics.registry, app.readiness)),
         host=settings.host,

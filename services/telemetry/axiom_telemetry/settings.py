@@ -6,7 +6,7 @@ from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Tok
 
 
 class TelemetrySettings(ServiceSettings):
-    """`telemetry` names this process to agents, `port` serves /healthz, /readyz and /metrics.
+    """`telemetry` names this process in logs and leases, `port` serves /healthz, /readyz, /metrics.
 
     `write_every_ms`: the least time between two writes of one node; what comes between is folded.
     """

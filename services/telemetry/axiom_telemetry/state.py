@@ -1,8 +1,11 @@
-"""This service's fold: the region's nodes, which of them to write, and whom to ask again.
+"""This service's fold: its share of the region's nodes, which to write, and whom to ask again.
 
-A node's record is due for writing from the first change on, at most every `write_every_ms`, and
-one write at a time: what comes meanwhile is folded, so the newest state is what waits. Nothing in
-here grows beyond the nodes that are heard.
+A node's record is due for writing at once when a slow fact of it changed, but at most every
+`write_every_ms`, and every `REFRESH_MS` anyway: its figures change with each beat, and a cache that
+lost something gets it back without anybody knowing of the loss. One write of a node at a time; what
+comes meanwhile is folded, so the newest state is what waits. A node that died or left is written
+once more, so that its order in the cache is above all that it ever said. Nothing in here grows
+beyond the nodes that are heard.
 """
 
 from __future__ import annotations
@@ -14,15 +17,18 @@ from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.state.hearing import Hearing
 from axiom_common.state.liveness import Liveness
-from axiom_common.state.region_view import Outcome, RegionView, Report
+from axiom_common.state.region_view import NODES_MAX, NodeBeat, Outcome, RegionView, Report
+from axiom_telemetry.resyncs import Resyncs
 
 RECORD_TTL_MS = 30_000.0
 """How long a record outlives the last report of its node."""
-RESYNC_EVERY_MS = 1_000.0
-"""The least time between two requests for one node's full state."""
-RESYNC_JITTER_MS = 100.0
-"""A request waits up to this long: the next beat may bring what is missing, and not all of many
-listeners should ask at once."""
+REFRESH_MS = 2_000.0
+"""How often each node is written when nothing but its figures changes."""
+RETRY_MS = 200.0
+"""How soon a write that failed is tried again."""
+HEARD_MAX = 2 * NODES_MAX
+"""Names that are heard, with a state or without: whoever makes names up can't fill the memory."""
+_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +40,29 @@ class Write:
 
 
 @dataclass(slots=True)
-class _Resync:
-    asked_ms: float = float("-inf")
-    due_ms: float | None = None
+class _Writing:
+    """When a node is due; `_NEVER` while it is with the writer. `changed` since the last write."""
+
+    due_ms: float
+    written_ms: float = float("-inf")
+    changed: bool = True
+    urgent: bool = True
 
 
 class TelemetryState:
-    """Folds reports; tells what to do in `take_writes`, `take_resyncs` and `sweep`."""
+    """Folds reports; tells what to do in `take_due`, `resyncs.take` and `sweep`."""
 
     def __init__(self, region: RegionId, *, started_ms: float, write_every_ms: float) -> None:
         self.frozen = False
+        self.resyncs = Resyncs()
         self._view = RegionView(region)
         self._hearing = Hearing(started_ms)
         self._liveness = Liveness()
         self._heard_ms: dict[NodeId, float] = {}
         self._write_every_ms = write_every_ms
-        # In the order of becoming dirty, so that nobody waits for ever.
-        self._dirty: dict[NodeId, None] = {}
-        self._writing: set[NodeId] = set()
-        self._written_ms: dict[NodeId, float] = {}
-        self._resyncs: dict[NodeId, _Resync] = {}
+        self._writes: dict[NodeId, _Writing] = {}
+        # Nodes that are gone, as they were last, with the time of their last report.
+        self._parting: dict[NodeId, tuple[NodeState, float]] = {}
 
     @property
     def node_count(self) -> int:
@@ -68,79 +77,82 @@ class TelemetryState:
     @property
     def dirty_count(self) -> int:
         """Nodes whose newest state is not written yet."""
-        return len(self._dirty)
+        return sum(writing.changed for writing in self._writes.values())
 
-    def hear(self, report: Report, now_ms: float, *, jitter: float) -> Outcome:
-        """Fold a report. `jitter` in [0, 1) spreads the request that a gap leads to."""
+    def names(self) -> list[NodeId]:
+        """All nodes that this instance has a record of."""
+        return list(self._writes)
+
+    def hear(self, report: Report, now_ms: float) -> Outcome:
+        """Fold a report."""
+        node = report.node
+        if node not in self._heard_ms and len(self._heard_ms) >= HEARD_MAX:
+            return Outcome.NO_ROOM
         outcome = self._view.apply(report, now_ms).outcome
-        if outcome in (Outcome.STALE, Outcome.NO_ROOM):
-            return outcome
-        if outcome is Outcome.LEFT:
-            self._liveness.forget(report.node)
-            self._forget(report.node, now_ms)
-            return outcome
-        self._liveness.heard(report.node, self._hearing.listened_ms(now_ms))
-        self._heard_ms[report.node] = now_ms
         if outcome is Outcome.APPLIED:
-            self._dirty.setdefault(report.node)
-            if isinstance(report, NodeState) and report.node in self._resyncs:
-                self._resyncs[report.node].due_ms = None
-        else:
-            self._want_full(report.node, now_ms, jitter)
+            self._heard(node, now_ms)
+            self._changed(node, now_ms, urgent=not isinstance(report, NodeBeat))
+            if isinstance(report, NodeState):
+                self.resyncs.came(node)
+        elif outcome in (Outcome.GAP, Outcome.NEEDS_FULL):
+            self._heard(node, now_ms)
+            self.resyncs.want(node, now_ms)
+        elif outcome is Outcome.LEFT:
+            self._heard(node, now_ms)
+            self._part(node, now_ms)
         return outcome
 
-    def want_all(self, now_ms: float, *, jitter: Callable[[], float]) -> None:
-        """Messages may have been missed: ask whoever does not tell its full state soon anyway."""
+    def want_all(self, now_ms: float) -> None:
+        """Messages may have been missed: ask everybody."""
         for state in self._view.nodes():
-            self._want_full(state.node, now_ms, jitter())
+            self.resyncs.want(state.node, now_ms)
 
-    def take_resyncs(self, now_ms: float) -> list[NodeId]:
-        """Whom to ask for a full state now."""
-        due = [
-            node
-            for node, resync in self._resyncs.items()
-            if resync.due_ms is not None and resync.due_ms <= now_ms
-        ]
+    def take_due(self, now_ms: float) -> list[NodeId]:
+        """Who is to be written; each has to end in `wrote`, `not_written` or a `begin_write` that
+        has nothing."""
+        due = [node for node, writing in self._writes.items() if writing.due_ms <= now_ms]
         for node in due:
-            self._resyncs[node] = _Resync(asked_ms=now_ms)
+            self._writes[node].due_ms = _NEVER
         return due
 
-    def take_writes(self, now_ms: float, writes_max: int) -> list[Write]:
-        """What to write now; each has to end in `wrote` or `not_written`."""
-        writes: list[Write] = []
-        for node in list(self._dirty):
-            if len(writes) == writes_max:
-                break
-            last_ms = self._written_ms.get(node, float("-inf"))
-            if node in self._writing or now_ms - last_ms < self._write_every_ms:
-                continue
-            del self._dirty[node]
-            state = self._view.node(node)
-            # Not on the clock of hearing: what is known of a node grows old all the same.
-            age_ms = now_ms - self._heard_ms[node]
-            if state is None or age_ms >= RECORD_TTL_MS:
-                continue
-            self._writing.add(node)
-            writes.append(Write(state, RECORD_TTL_MS - age_ms))
-        return writes
+    def begin_write(self, node: NodeId, now_ms: float) -> Write | None:
+        """The newest state of a node that was due; None when it is gone or too old."""
+        writing = self._writes.get(node)
+        if writing is None:
+            return None
+        state, heard_ms = self._view.node(node), self._heard_ms.get(node, now_ms)
+        if state is None:
+            state, heard_ms = self._parting[node]
+        # Not on the clock of hearing: what is known of a node grows old all the same.
+        age_ms = now_ms - heard_ms
+        writing.changed = writing.urgent = False
+        if age_ms >= RECORD_TTL_MS:
+            self._ended(node, writing, now_ms)
+            return None
+        return Write(state, RECORD_TTL_MS - age_ms)
 
     def wrote(self, write: Write, now_ms: float) -> None:
         """A write reached the cache, which took it or has something newer."""
-        self._writing.discard(write.state.node)
-        if self._view.node(write.state.node) is not None:
-            self._written_ms[write.state.node] = now_ms
+        writing = self._writes.get(write.state.node)
+        if writing is not None:
+            self._ended(write.state.node, writing, now_ms)
 
-    def not_written(self, write: Write) -> None:
-        """A write failed: the node's newest state waits again."""
-        self._writing.discard(write.state.node)
-        if self._view.node(write.state.node) is not None:
-            self._dirty.setdefault(write.state.node)
+    def not_written(self, node: NodeId, now_ms: float) -> None:
+        """It did not, or was not tried: the node's newest state waits again."""
+        writing = self._writes.get(node)
+        if writing is not None:
+            writing.changed = writing.urgent = True
+            writing.due_ms = now_ms + RETRY_MS
 
-    def write_all(self) -> None:
-        """The cache may have lost everything: every node waits to be written, at once."""
-        self._written_ms.clear()
-        for state in self._view.nodes():
-            self._dirty.setdefault(state.node)
+    def keep_only(self, owned: Callable[[NodeId], bool], now_ms: float) -> int:
+        """Let go of the nodes that others own now, which says nothing of their life; how many."""
+        others = [node for node in self._heard_ms if not owned(node)]
+        for node in others:
+            self._view.forget(node, now_ms)
+            self._forget(node)
+            self._writes.pop(node, None)
+            self._parting.pop(node, None)
+        return len(others)
 
     def sweep(self, now_ms: float, *, connected: bool) -> tuple[NodeId, ...]:
         """Forget the nodes that died, and say which; their records expire by themselves.
@@ -152,18 +164,49 @@ class TelemetryState:
         sweep = self._liveness.sweep(self._hearing.listened_ms(now_ms))
         self.frozen = sweep.frozen or self._hearing.deaf
         for node in sweep.dead:
-            self._forget(node, now_ms)
+            self._part(node, now_ms)
         return sweep.dead
 
-    def _forget(self, node: NodeId, now_ms: float) -> None:
-        self._view.forget(node, now_ms)
-        self._heard_ms.pop(node, None)
-        self._dirty.pop(node, None)
-        self._written_ms.pop(node, None)
-        self._resyncs.pop(node, None)
+    def _heard(self, node: NodeId, now_ms: float) -> None:
+        self._liveness.heard(node, self._hearing.listened_ms(now_ms))
+        self._heard_ms[node] = now_ms
 
-    def _want_full(self, node: NodeId, now_ms: float, jitter: float) -> None:
-        resync = self._resyncs.setdefault(node, _Resync())
-        if resync.due_ms is None:
-            earliest_ms = max(now_ms, resync.asked_ms + RESYNC_EVERY_MS)
-            resync.due_ms = earliest_ms + jitter * RESYNC_JITTER_MS
+    def _changed(self, node: NodeId, now_ms: float, *, urgent: bool) -> None:
+        writing = self._writes.get(node)
+        if writing is None:
+            self._writes[node] = _Writing(now_ms)
+            return
+        self._parting.pop(node, None)
+        writing.changed = True
+        if urgent and not writing.urgent:
+            writing.urgent = True
+            if writing.due_ms is not _NEVER:
+                writing.due_ms = min(writing.due_ms, writing.written_ms + self._write_every_ms)
+
+    def _ended(self, node: NodeId, writing: _Writing, now_ms: float) -> None:
+        """A write ended: when is the next?"""
+        writing.written_ms = now_ms
+        if self._view.node(node) is not None:
+            rest_ms = self._write_every_ms if writing.urgent else REFRESH_MS
+            writing.due_ms = now_ms + rest_ms
+        elif not writing.urgent:
+            del self._writes[node]
+            self._parting.pop(node, None)
+        else:
+            writing.due_ms = now_ms
+
+    def _part(self, node: NodeId, now_ms: float) -> None:
+        """A node died or left: it is written as it was last, and forgotten."""
+        state, writing = self._view.node(node), self._writes.get(node)
+        if state is not None and writing is not None:
+            self._parting[node] = (state, self._heard_ms[node])
+            writing.changed = writing.urgent = True
+            if writing.due_ms is not _NEVER:
+                writing.due_ms = now_ms
+        self._view.forget(node, now_ms)
+        self._forget(node)
+
+    def _forget(self, node: NodeId) -> None:
+        self._liveness.forget(node)
+        self._heard_ms.pop(node, None)
+        self.resyncs.forget(node)
