@@ -78,7 +78,8 @@ class NatsRegistry:
     """A `Registry` on a started `NatsConnection`.
 
     `replicas`: on how many servers of the cluster a bucket that is made here keeps its records.
-    `domain`: the name under which JetStream is reached, where the account has none of its own.
+    `domain`: the name under which JetStream is reached, where the account has none of its own;
+    buckets are made by others then.
     `direct`: read single keys from any replica, which may lag by some ms, by requests that have the
     key in their subject, so that a server's permissions can cut who reads what.
     """
@@ -330,7 +331,11 @@ class NatsBucket:
             )
             try:
                 info = await jetstream.stream_info(self._stream_name)
-            except nats.js.errors.NotFoundError:
+            except nats.js.errors.NotFoundError as error:
+                if self._way.domain is not None:
+                    raise UnavailableError(
+                        f"bucket {self._name} is not there yet: those who write it make it"
+                    ) from error
                 await self._make(jetstream)
                 info = await jetstream.stream_info(self._stream_name)
             opened = self._opened = _Stream(session, jetstream, _life(info))
