@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from tests.nats_cluster import NatsCluster, running_nats_cluster
 from tests.servers import ChildServer, nats_server, running, valkey_server
+from tests.valkey_cluster import ValkeyCluster, running_cluster
 
 from axiom_cli.stack.servers import nats_binary, valkey_binary
 from axiom_common.errors import NotFoundError
@@ -63,6 +65,18 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="session")
+def valkey_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyCluster]:
+    """Three Valkey masters with replicas, shared by the tests of this process. A test that kills
+    or pauses one calls `heal` at its end."""
+    try:
+        valkey_binary()
+    except NotFoundError as error:
+        _missing(str(error))
+    with running_cluster(tmp_path_factory.mktemp("valkey-cluster")) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def region() -> RegionId:
     """A region that no other test uses: its subjects, keys and leases are this test's own."""
@@ -79,6 +93,18 @@ def own_nats(tmp_path: Path) -> Iterator[ChildServer]:
 def own_valkey(tmp_path: Path) -> Iterator[ChildServer]:
     """A Valkey server of this test alone, to kill and restart."""
     yield from _child(valkey_binary, valkey_server(tmp_path / "valkey"))
+
+
+@pytest.fixture(scope="session")
+def nats_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    """A NATS cluster in production form, shared by the tests of this process. A test that kills or
+    pauses a server brings it back."""
+    try:
+        nats_binary()
+    except NotFoundError as error:
+        _missing(str(error))
+    with running_nats_cluster(tmp_path_factory.mktemp("nats-cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
