@@ -17,8 +17,10 @@ from axiom_common.runtime.lifecycle import run_process
 from axiom_common.runtime.logging import Log, set_up_logging
 from axiom_common.runtime.settings import exit_on_bad_settings
 from axiom_sim.engine.engine import EngineConfig, SimulatedEngine
+from axiom_sim.engine.extension import SimulatedExtension
+from axiom_sim.engine.extension_server import ExtensionServer
 from axiom_sim.engine.profiles import PROFILES
-from axiom_sim.engine.server import EngineServer
+from axiom_sim.engine.server import VERSION, EngineServer
 from axiom_sim.sglang.engine import SglangEngine
 from axiom_sim.sglang.server import SglangServer
 
@@ -66,7 +68,21 @@ async def _serve(
     else:
         engine = SimulatedEngine(config, clock)
         app = EngineServer(engine)
-    server = HttpServer(app, host=arguments.host, port=arguments.port, drain_s=_DRAIN_S)
+    asgi: EngineServer | ExtensionServer = app
+    if arguments.agent_socket:
+        extension = SimulatedExtension(
+            engine.batch,
+            engine.names,
+            engine.loop,
+            config.profile,
+            socket_path=arguments.agent_socket,
+            version=VERSION,
+        )
+        asgi = ExtensionServer(
+            app, extension, base=config.served_model_name, token=arguments.agent_token
+        )
+        extension.attach()
+    server = HttpServer(asgi, host=arguments.host, port=arguments.port, drain_s=_DRAIN_S)
     group.create_task(engine.loop.run(), name="steps")
     serving = group.create_task(server.serve(), name="http")
     Log("axiom.sim.engine", clock).info("listening", port=server.port)
@@ -150,6 +166,8 @@ def _parser() -> argparse.ArgumentParser:
         help="echo x-request-id",
     )
     add("--tell-residency", action="store_true", help="as with Axiom's worker extension")
+    add("--agent-socket", default="", help="where Axiom's extension tells; none: it is off")
+    add("--agent-token", default="", help="what callers of the extension have to say")
     add("--tell-loaded", action="store_true", help="metrics that name the adapters held")
     return parser
 

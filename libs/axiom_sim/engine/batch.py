@@ -132,6 +132,10 @@ class Batch:
         """Whether a live request, be it waiting, is for `adapter`."""
         return any(s.adapter is adapter for s in (*self._running, *self._waiting))
 
+    def uses(self, number: int) -> bool:
+        """Whether a request in the batch uses the adapter of this number."""
+        return number in self._adapters
+
     def submit(self, sequence: Sequence) -> None:
         """Append to the waiting line. It must fit into an empty engine."""
         if not self.kv.fits(sequence.prompt_tokens + sequence.output_tokens):

@@ -8,6 +8,7 @@
 | `error_streams` | how many streams do so (default 1) |
 | `slow_factor` | steps take this many times longer |
 | `unhealthy` | `/health` answers 503 |
+| `extension_silent` | Axiom's extension tells nothing and answers 504 |
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Faults(msgspec.Struct, forbid_unknown_fields=True):
     error_streams: int = 1
     slow_factor: float = 1.0
     unhealthy: bool = False
+    extension_silent: bool = False
 
     def take_load_failure(self) -> bool:
         """Whether this load call is one that fails."""

@@ -39,6 +39,7 @@ class AdapterSlots:
         self.host_slots = host_slots
         self.activations = 0
         self.loads_from_store = 0
+        self.pinned: set[int] = set()
         self._hbm: OrderedDict[int, Adapter] = OrderedDict()
         self._host: OrderedDict[int, Adapter] = OrderedDict()
 
@@ -70,6 +71,26 @@ class AdapterSlots:
         """What a load call does with an adapter; says where it was."""
         return self.use(adapter)
 
+    @property
+    def host_is_full(self) -> bool:
+        """Whether a new copy pushes out the oldest."""
+        return len(self._host) >= self.host_slots
+
+    def load_to_host(self, adapter: Adapter) -> Tier:
+        """A host copy without a slot; says where the adapter was."""
+        return self._bring_to_host(adapter)
+
+    def free(self, number: int) -> None:
+        """Empty its slot."""
+        self._hbm.pop(number, None)
+
+    def hold_pinned(self) -> None:
+        """Before a change what is pinned counts as just used, so that it goes last."""
+        for number in sorted(self.pinned & self._host.keys()):
+            self._host.move_to_end(number)
+            if number in self._hbm:
+                self._hbm.move_to_end(number)
+
     def drop(self, adapter: Adapter) -> None:
         """Forget both copies, as a load in place does before it reads the file again."""
         self._hbm.pop(adapter.number, None)
@@ -80,7 +101,7 @@ class AdapterSlots:
         if key in self._host:
             self._host.move_to_end(key)
             return Tier.HOST
-        if len(self._host) >= self.host_slots:
+        if self.host_is_full:
             oldest, _ = self._host.popitem(last=False)
             self._hbm.pop(oldest, None)
         self._host[key] = adapter

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from axiom_common.drivers.system_clock import unix_s
@@ -67,6 +68,7 @@ class TokenStream:
 class _LoadCall:
     adapter: Adapter
     in_place: bool
+    host_only: bool
     done: asyncio.Event
 
 
@@ -92,6 +94,12 @@ class EngineLoop:
         self._loads: deque[_LoadCall] = deque()
         self._work = asyncio.Event()
         self._due_ms = 0.0
+        self._before_slots: Callable[[], None] = _nothing
+        self._after_slots: Callable[[], None] = _nothing
+
+    def watch_slots(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """Call these around each step and load that uses the adapters' slots."""
+        self._before_slots, self._after_slots = before, after
 
     @property
     def in_flight(self) -> int:
@@ -109,11 +117,12 @@ class EngineLoop:
         if self._streams.pop(sequence, None) is not None:
             self._batch.abort(sequence)
 
-    async def load(self, adapter: Adapter, *, in_place: bool) -> None:
-        """Load an adapter between two steps; returns when it is there."""
+    async def load(self, adapter: Adapter, *, in_place: bool, host_only: bool = False) -> None:
+        """What a load call does with an adapter (or just a host copy of it), between two steps;
+        returns when it is done."""
         if len(self._loads) >= _LOADS_MAX:
             raise queue_full()
-        call = _LoadCall(adapter, in_place, asyncio.Event())
+        call = _LoadCall(adapter, in_place, host_only, asyncio.Event())
         self._loads.append(call)
         self._work.set()
         await call.done.wait()
@@ -130,7 +139,9 @@ class EngineLoop:
             self._work.clear()
             await self._carry_out_loads()
             now_ms = self._clock.now_ms()
+            self._before_slots()
             step = self._batch.begin_step(now_ms)
+            self._after_slots()
             if step is None:
                 if not self._loads:
                     await self._work.wait()
@@ -142,10 +153,14 @@ class EngineLoop:
     async def _carry_out_loads(self) -> None:
         while self._loads:
             call = self._loads.popleft()
+            slots = self._batch.slots
             if call.in_place:
-                self._batch.slots.drop(call.adapter)
-            tier = self._batch.slots.load(call.adapter)
+                slots.drop(call.adapter)
+            self._before_slots()
+            bring = slots.load_to_host if call.host_only else slots.load
+            tier = bring(call.adapter)
             await self._pass_time(self._profile.load_ms(tier, call.adapter.size_bytes))
+            self._after_slots()
             call.done.set()
 
     def _finish(self, step: Step) -> None:
@@ -167,3 +182,7 @@ class EngineLoop:
             self._due_ms = now_ms
         self._due_ms += duration_ms * self.faults.slow_factor / self._time_scale
         await self._clock.sleep_ms(self._due_ms - now_ms)
+
+
+def _nothing() -> None:
+    pass
