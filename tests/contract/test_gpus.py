@@ -53,6 +53,10 @@ class Host:
         self.gpus = gpus
         self._nvml = nvml
         self._shown: tuple[GpuState, ...] = ()
+        self.told: tuple[GpuState, ...] | None = None
+
+    def changed(self) -> None:
+        self.told = self.gpus.read()
 
     def show(self, *gpus: GpuState) -> None:
         self._shown = gpus
@@ -87,8 +91,9 @@ async def host(
     if nvml is not None:
         gpus = NvmlGpus(SystemClock(), NvmlReader(nvml.kernel_list))
     async with task_owner() as owner:
-        running = owner.create_task(gpus.run(), name="gpus")
-        yield Host(gpus, nvml)
+        host = Host(gpus, nvml)
+        running = owner.create_task(gpus.run(host.changed), name="gpus")
+        yield host
         running.cancel()
     await eventually(lambda: "nvml" not in {thread.name for thread in threading.enumerate()})
 
@@ -128,6 +133,7 @@ async def test_what_is_read_is_the_same_object_until_something_changed(host: Hos
     host.show(replace(SECOND, throttle=64))
     await eventually(lambda: host.gpus.read() is not read, within_s=20.0)
     assert host.gpus.read()[0].throttle == 64
+    await eventually(lambda: host.told is host.gpus.read())
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@
  *
  *   init             return code of init; while it is not 0, nothing is initialized
  *   count            GPUs, numbered from 0; read at init, as the driver's library makes its list then
- *   <gpu>.<field>    fail (return code of all calls on that GPU), hang (they block while it is there), name, uuid,
- *                    used, total (bytes), util, memutil (%), temp, power, power_limit (mW), sm_clock, sm_clock_max,
+ *   <gpu>.<field>    fail (return code of all calls on that GPU), hang (they block while it is there, and make
+ *                    $NVML_STUB.hung), name, uuid, used, total (bytes), util, memutil (%), temp, power, power_limit
+ *                    (mW), sm_clock, sm_clock_max,
  *                    memory_clock (MHz), throttle, ecc_corrected, ecc_uncorrected, pcie_rx, pcie_tx (KB/s, blocks
  *                    20 ms), pcie_rx_bytes, pcie_tx_bytes, nvlink_rx_kib, nvlink_tx_kib (counters), xid (an event each
  *                    time it changes), mig (slices)
@@ -71,7 +72,12 @@ static int text_of(struct gpu *gpu, const char *field, char *value, size_t size)
     char key[64], code[16];
     if (!initialized) return UNINITIALIZED;
     snprintf(key, sizeof key, "%d.hang", gpu->index);
-    while (look_up(key, code, sizeof code)) usleep(5000);
+    while (look_up(key, code, sizeof code)) {
+        char path[256];
+        snprintf(path, sizeof path, "%s.hung", getenv("NVML_STUB"));
+        fclose(fopen(path, "w"));
+        usleep(5000);
+    }
     snprintf(key, sizeof key, "%d.fail", gpu->index);
     if (look_up(key, code, sizeof code)) return atoi(code);
     if (gpu->slice >= 0) snprintf(key, sizeof key, "%d.mig%d.%s", gpu->index, gpu->slice, field);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from tests.eventually import eventually, succeeds
+from tests.eventually import eventually
 from tests.nvml_host import NvmlHost, build_library, install
 from tests.owner import task_owner
 
@@ -281,23 +282,22 @@ def nvml_threads() -> int:
     return sum(thread.name == "nvml" for thread in threading.enumerate())
 
 
-async def test_a_call_that_hangs_leaves_the_gpus_unknown_and_one_thread(host: NvmlHost) -> None:
-    clock = FakeClock()
+async def test_a_call_that_hangs_leaves_the_gpus_unknown_and_one_thread(
+    host: NvmlHost, tmp_path: Path
+) -> None:
+    clock, changed = FakeClock(), asyncio.Event().set
     gpus = NvmlGpus(clock, NvmlReader(host.kernel_list))
     host.write(TWO)
     async with task_owner() as owner:
-        running = owner.create_task(gpus.run(), name="gpus")
+        running = owner.create_task(gpus.run(changed), name="gpus")
         await eventually(lambda: temperatures(gpus.read()) == [61.0, 50.0])
         host.write(TWO + "1.hang 1\n")
-
-        async def age() -> None:
-            await clock.advance(STALE_MS)
-            assert gpus.read() == (GpuState(index=0, uuid="GPU-a"), GpuState(index=1, uuid="GPU-b"))
-
-        await succeeds(age, despite=AssertionError)
+        await eventually((tmp_path / "answers.hung").exists)
+        await clock.advance(STALE_MS)
+        assert gpus.read() == (GpuState(index=0, uuid="GPU-a"), GpuState(index=1, uuid="GPU-b"))
         assert gpus.read() is gpus.read()
         running.cancel()
-        again = owner.create_task(gpus.run(), name="gpus again")
+        again = owner.create_task(gpus.run(changed), name="gpus again")
         await clock.advance(10 * CHECK_MS)
         assert nvml_threads() == 1
         host.write(TWO)

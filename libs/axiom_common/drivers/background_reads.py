@@ -7,6 +7,7 @@ daemon, so that it holds up no process that ends.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -41,26 +42,36 @@ class BackgroundReads(Generic[Result]):
         self._every_ms = every_ms
         self._thread: threading.Thread | None = None
 
-    async def run(self) -> None:
-        """Keep the thread going until cancelled; one that died of an error is started anew."""
+    async def run(self, on_change: Callable[[], None]) -> None:
+        """Keep the thread going until cancelled; one that died of an error is started anew.
+        `on_change` is called in this loop when another object was read than before."""
         stop = threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def changed() -> None:
+            if not stop.is_set():
+                loop.call_soon_threadsafe(on_change)
+
         try:
             while True:
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(
-                        target=self._work, args=(stop,), name=self._name, daemon=True
+                        target=self._work, args=(stop, changed), name=self._name, daemon=True
                     )
                     self._thread.start()
                 await self._clock.sleep_ms(CHECK_MS)
         finally:
             stop.set()
 
-    def _work(self, stop: threading.Event) -> None:
-        rest_ms = 0.0
+    def _work(self, stop: threading.Event, changed: Callable[[], None]) -> None:
+        rest_ms, before = 0.0, None
         while not stop.wait(rest_ms / 1e3):
             started_ms = self._clock.now_ms()
             result = self._read()
             now_ms = self._clock.now_ms()
             self.latest = (result, now_ms)
+            if result is not before:
+                before = result
+                changed()
             rest_ms = max(0.0, self._every_ms - (now_ms - started_ms))
         self._close()

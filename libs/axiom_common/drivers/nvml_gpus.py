@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from axiom_common.drivers.background_reads import BackgroundReads
 from axiom_common.drivers.nvml_card import unknown
 from axiom_common.drivers.nvml_reader import NvmlReader
@@ -25,9 +27,9 @@ class NvmlGpus:
         )
         self._gone_stale: tuple[GpuState, ...] | None = None
 
-    async def run(self) -> None:
+    async def run(self, on_change: Callable[[], None]) -> None:
         """Keep looking."""
-        await self._looks.run()
+        await self._looks.run(on_change)
 
     def read(self) -> tuple[GpuState, ...]:
         """All GPUs by index, as last seen."""

@@ -40,7 +40,8 @@ class NvmlReader:
         self._is_open = False
         self._open_due_ms = float("-inf")
         self._opened_ms = 0.0
-        self._listed: object = None
+        self._listed: list[str] = []
+        self._count: int | None = None
         self._events: Any | None = None
         self._told_ms = float("-inf")
 
@@ -84,13 +85,15 @@ class NvmlReader:
 
     def _open(self, now_ms: float) -> None:
         self._open_due_ms = now_ms + REOPEN_MS
+        # First, so that what comes while NVML makes its list is a change.
+        self._listed = self._list()
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError:
             return
         self._is_open = True
         self._opened_ms = now_ms
-        self._listed = self._list()
+        self._count = ask(pynvml.nvmlDeviceGetCount)
         self._find_cards()
         self._events = ask(pynvml.nvmlEventSetCreate)
         if self._events is not None:
@@ -112,15 +115,14 @@ class NvmlReader:
             self._events = None
         ask(pynvml.nvmlShutdown)
 
-    def _list(self) -> object:
+    def _list(self) -> list[str]:
         try:
-            entries = sorted(entry.name for entry in self._kernel_list.iterdir())
+            return sorted(entry.name for entry in self._kernel_list.iterdir())
         except OSError:
-            entries = []
-        return (ask(pynvml.nvmlDeviceGetCount), entries)
+            return []
 
     def _list_changed(self, now_ms: float) -> bool:
-        if self._list() != self._listed:
+        if self._list() != self._listed or ask(pynvml.nvmlDeviceGetCount) != self._count:
             return True
         is_lost = any(card.lost for card in self._cards.values())
         return is_lost and now_ms - self._opened_ms >= LOST_REOPEN_MS
@@ -132,7 +134,7 @@ class NvmlReader:
         for card in self._cards.values():
             card.detach(lost=True)
         strangers = []
-        for place in range(min(ask(pynvml.nvmlDeviceGetCount) or 0, GPUS_MAX)):
+        for place in range(min(self._count or 0, GPUS_MAX)):
             device = Device(place)
             uuid = device.ask(pynvml.nvmlDeviceGetUUID)
             if not device.lost and uuid in by_uuid:

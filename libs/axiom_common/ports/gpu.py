@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from axiom_common.model.engine import GpuState
@@ -11,8 +12,9 @@ from axiom_common.policy.scorers.thermal_safety import COUNTING_BITS, sustained_
 class Gpus(Protocol):
     """Reads the GPUs. A missing library, device or field is unknown and never an error."""
 
-    async def run(self) -> None:
-        """Keep reading, off the loop, until cancelled. Never raises."""
+    async def run(self, on_change: Callable[[], None]) -> None:
+        """Keep reading, off the loop, until cancelled; `on_change` is called when `read` has
+        something else to give. Never raises."""
         ...
 
     def read(self) -> tuple[GpuState, ...]:

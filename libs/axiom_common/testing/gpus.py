@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from axiom_common.model.engine import GpuState
 
@@ -12,10 +13,13 @@ class FakeGpus:
 
     def __init__(self, *gpus: GpuState) -> None:
         self._gpus: tuple[GpuState, ...] = ()
+        self._on_change: Callable[[], None] | None = None
         self.show(*gpus)
 
-    async def run(self) -> None:
+    async def run(self, on_change: Callable[[], None]) -> None:
         """They are as they were given."""
+        self._on_change = on_change
+        on_change()
         await asyncio.Event().wait()
 
     def read(self) -> tuple[GpuState, ...]:
@@ -31,6 +35,8 @@ class FakeGpus:
         gpus = tuple(there[index] for index in sorted(there))
         if gpus != self._gpus:
             self._gpus = gpus
+            if self._on_change is not None:
+                self._on_change()
 
     def lose(self, index: int) -> None:
         """One falls off the bus."""
