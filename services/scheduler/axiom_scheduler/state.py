@@ -62,7 +62,7 @@ class SchedulerState:
     def bootstrap(self, nodes: Iterable[NodeState], now_ms: float) -> None:
         """Fold what the shadow cache holds. A node counts as heard then, and has to prove it."""
         for node in nodes:
-            self._view.apply_full(node, now_ms)
+            self._view.apply(node, now_ms)
             if self._view.node(node.node) is not None and node.node not in self._heard_ms:
                 self._heard(node.node, now_ms)
 
