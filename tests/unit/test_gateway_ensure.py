@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.owner import TestOwner, task_owner
 
+from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import BASE, EngineId, GatewayId, NodeId, RegionId
@@ -15,6 +16,7 @@ from axiom_common.model.reason import Reason
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import EnsureReply, EnsureRequest, InFlightCount, decode, encode
+from axiom_gateway import ensure
 from axiom_gateway.ensure import ASKED_MAX, Ensurer
 from axiom_gateway.metrics import GatewayMetrics
 
@@ -38,11 +40,17 @@ class Agent:
         self.heard = True
         self.go_on = asyncio.Event()
         self.answer = encode(EnsureReply(result=EnsureResult(outcome=EnsureOutcome.RESIDENT)))
+        self.first_answers: list[bytes] = []
+        self.answers_from = 1
+        """Questions before this one are never answered."""
 
     async def respond(self, _: str, payload: bytes) -> bytes:
         self.asked.append(decode(payload, EnsureRequest))
+        number = len(self.asked)
         await self.go_on.wait()
-        return self.answer
+        if number < self.answers_from:
+            await asyncio.Event().wait()
+        return self.first_answers.pop() if self.first_answers else self.answer
 
 
 async def start(
@@ -54,6 +62,7 @@ async def start(
     ensurer = Ensurer(
         bus,
         owner,
+        SystemClock(),
         metrics,
         region=REGION,
         gateway=GatewayId("g"),
@@ -136,6 +145,55 @@ async def test_an_agent_that_falls_silent_keeps_nobody_waiting(owner: TestOwner)
         agent.heard = False
         assert await asyncio.wait_for(waiting, 5) is None
     agent.go_on.set()
+
+
+async def test_who_asks_when_the_agent_is_back_waits_for_no_old_answer(owner: TestOwner) -> None:
+    ensurer, agent, _, _ = await start(owner, deadline_ms=3_600_000.0)
+    waiting = asyncio.ensure_future(ensurer.ensure(ENGINE, BOT))
+    await asyncio.wait_for(_asked(agent), 1)
+    agent.heard = False
+    assert await asyncio.wait_for(waiting, 5) is None
+    agent.heard = True
+    agent.go_on.set()
+    again = await asyncio.wait_for(ensurer.ensure(ENGINE, BOT), 1)
+    assert again == EnsureResult(outcome=EnsureOutcome.RESIDENT)
+    assert len(agent.asked) == 2
+
+
+async def test_a_lost_answer_costs_one_question(
+    owner: TestOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent was killed while it loaded, and its next life is heard before anybody noticed."""
+    monkeypatch.setattr(ensure, "ASK_MS", 50.0)
+    monkeypatch.setattr(ensure, "REPLY_MARGIN_MS", 10.0)
+    ensurer, agent, _, metrics = await start(owner, deadline_ms=3_600_000.0)
+    waiting = asyncio.ensure_future(ensurer.ensure(ENGINE, BOT))
+    await asyncio.wait_for(_asked(agent), 1)
+    agent.answers_from = 2
+    agent.go_on.set()
+    assert await asyncio.wait_for(waiting, 5) == EnsureResult(outcome=EnsureOutcome.RESIDENT)
+    assert all(request.deadline_ms == 50.0 for request in agent.asked)
+    assert counted(metrics, "resident") == 1
+
+
+async def test_a_load_that_takes_longer_than_one_question_is_asked_for_again(
+    owner: TestOwner,
+) -> None:
+    ensurer, agent, _, _ = await start(owner, deadline_ms=3_600_000.0)
+    late = EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.DEADLINE_EXCEEDED)
+    agent.first_answers = [encode(EnsureReply(result=late))] * 3
+    agent.go_on.set()
+    assert await ensurer.ensure(ENGINE, BOT) == EnsureResult(outcome=EnsureOutcome.RESIDENT)
+    assert len(agent.asked) == 4
+
+
+async def test_the_questions_end_with_the_deadline(owner: TestOwner) -> None:
+    ensurer, agent, _, _ = await start(owner, deadline_ms=5_000.0)
+    late = EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.DEADLINE_EXCEEDED)
+    agent.answer = encode(EnsureReply(result=late))
+    agent.go_on.set()
+    assert await ensurer.ensure(ENGINE, BOT) == late
+    assert [request.deadline_ms for request in agent.asked] == [2_000.0, 2_000.0, 1_000.0]
 
 
 async def test_loads_asked_for_at_a_time_are_bounded(owner: TestOwner) -> None:

@@ -117,6 +117,7 @@ class GatewayApp:
         ensurer = Ensurer(
             self._bus,
             owner,
+            self._clock,
             self.metrics,
             region=self._region,
             gateway=gateway,

@@ -1,9 +1,14 @@
-"""Loads on demand: asks the engine's agent, once for all who want the same load."""
+"""Loads on demand: asks the engine's agent, once for all who want the same load.
+
+An answer can be lost with its question (the agent was killed, or cut off while it waited for its
+engine), and nothing tells. So a long wait is many short questions: an agent joins the load that
+runs already, and what is lost costs one question.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from axiom_common.errors import UnavailableError, WireError
 from axiom_common.model.adapter import AdapterSpec
@@ -11,6 +16,7 @@ from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineId, GatewayId, RegionId, node_of
 from axiom_common.model.reason import Reason
 from axiom_common.ports.bus import Bus
+from axiom_common.ports.clock import Clock
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import (
@@ -23,6 +29,8 @@ from axiom_common.wire.schemas import (
 from axiom_gateway.metrics import GatewayMetrics
 
 ASKED_MAX = 1024
+ASK_MS = 2_000.0
+"""Longest wait for one answer; who still wants the adapter then asks again."""
 REPLY_MARGIN_MS = 500.0
 """The agent answers at its deadline at the latest; the answer needs time to travel."""
 
@@ -44,6 +52,7 @@ class Ensurer:
         self,
         bus: Bus,
         owner: Owner,
+        clock: Clock,
         metrics: GatewayMetrics,
         *,
         region: RegionId,
@@ -54,6 +63,7 @@ class Ensurer:
     ) -> None:
         self._bus = bus
         self._owner = owner
+        self._clock = clock
         self._metrics = metrics
         self._region = region
         self._gateway = gateway
@@ -82,27 +92,50 @@ class Ensurer:
             asked.add_done_callback(lambda _: self._asked.pop(key, None))
         while not (await asyncio.wait((asked,), timeout=AWAY_CHECK_S))[0]:
             if not self._may_load(engine):
+                # Whoever asks when it is back must not wait for an answer to this one.
+                asked.cancel()
                 return None
-        return asked.result()
+        return None if asked.cancelled() else asked.result()
 
     async def _ask(self, engine: EngineId, adapter: AdapterSpec) -> EnsureResult | None:
+        result: EnsureResult | None = None
+        for ask_ms in _asks(self._deadline_ms):
+            began_ms = self._clock.now_ms()
+            result = await self._ask_once(engine, adapter, ask_ms)
+            if result is None and self._clock.now_ms() - began_ms < ask_ms:
+                # Nobody is there to answer; a lost answer shows by the time that it took.
+                break
+            if result is not None and result.reason is not Reason.DEADLINE_EXCEEDED:
+                break
+        self._metrics.ensure(result.outcome if result else None)
+        return result
+
+    async def _ask_once(
+        self, engine: EngineId, adapter: AdapterSpec, ask_ms: float
+    ) -> EnsureResult | None:
         request = EnsureRequest(
             engine=engine,
             adapter=adapter,
-            deadline_ms=self._deadline_ms,
+            deadline_ms=ask_ms,
             gateway=self._gateway,
             in_flight=self._in_flight(engine),
         )
         subject = subjects.node_ensure(self._region, node_of(engine))
         try:
             payload = await self._bus.request(
-                subject, encode(request), timeout_ms=self._deadline_ms + REPLY_MARGIN_MS
+                subject, encode(request), timeout_ms=ask_ms + REPLY_MARGIN_MS
             )
-            result = decode(payload, EnsureReply).result
+            return decode(payload, EnsureReply).result
         except UnavailableError:
-            result = None
+            return None
         except WireError:
             self._metrics.invalid_message()
-            result = None
-        self._metrics.ensure(result.outcome if result else None)
-        return result
+            return None
+
+
+def _asks(deadline_ms: float) -> Iterator[float]:
+    """The waits of the questions that make up `deadline_ms`."""
+    left_ms = deadline_ms
+    while left_ms > 0:
+        yield min(left_ms, ASK_MS)
+        left_ms -= ASK_MS
