@@ -11,7 +11,13 @@ from axiom_common.model.engine import LinkModel
 from axiom_common.ports.engine import EngineSample, Histogram
 from axiom_node_agent.leases import LEASE_MS, VECTOR_DELAY_MS, Leases
 from axiom_node_agent.link_correction import FACTOR_MAX, LinkCorrection, load_bytes
-from axiom_node_agent.rates import LATENCY_POLLS, Latencies, RecentSamples, is_new_process
+from axiom_node_agent.rates import (
+    LATENCY_POLLS,
+    Latencies,
+    Rates,
+    RecentSamples,
+    is_new_process,
+)
 
 
 def counted(requests: int, *, ttft_s: float = 0.0, prompt_tokens: float = 0.0) -> EngineSample:
@@ -26,11 +32,11 @@ def counted(requests: int, *, ttft_s: float = 0.0, prompt_tokens: float = 0.0) -
 
 def test_latencies_are_differences_and_unknown_without_requests() -> None:
     recent = RecentSamples()
-    recent.add(counted(100, ttft_s=50.0, prompt_tokens=1000.0))
+    recent.add(counted(100, ttft_s=50.0, prompt_tokens=1000.0), 0.0)
     assert recent.latencies() == Latencies()
-    recent.add(counted(100, ttft_s=50.0, prompt_tokens=1000.0))
+    recent.add(counted(100, ttft_s=50.0, prompt_tokens=1000.0), 0.0)
     assert recent.latencies() == Latencies()
-    recent.add(counted(104, ttft_s=50.8, prompt_tokens=1200.0))
+    recent.add(counted(104, ttft_s=50.8, prompt_tokens=1200.0), 0.0)
     latencies = recent.latencies()
     assert latencies.ttft_ms == pytest.approx(200.0)
     assert latencies.tpot_ms is None
@@ -39,18 +45,64 @@ def test_latencies_are_differences_and_unknown_without_requests() -> None:
 
 def test_a_sum_that_goes_back_is_no_latency() -> None:
     recent = RecentSamples()
-    recent.add(counted(100, ttft_s=50.0, prompt_tokens=1000.0))
-    recent.add(counted(104, ttft_s=49.0, prompt_tokens=1200.0))
+    recent.add(counted(100, ttft_s=50.0, prompt_tokens=1000.0), 0.0)
+    recent.add(counted(104, ttft_s=49.0, prompt_tokens=1200.0), 0.0)
     assert recent.latencies() == Latencies()
 
 
 def test_latencies_forget_while_prefill_looks_further_back() -> None:
     recent = RecentSamples()
-    recent.add(counted(0))
+    recent.add(counted(0), 0.0)
     for _ in range(LATENCY_POLLS + 1):
-        recent.add(counted(1, ttft_s=0.2, prompt_tokens=100.0))
+        recent.add(counted(1, ttft_s=0.2, prompt_tokens=100.0), 0.0)
     assert recent.latencies().ttft_ms is None
     assert recent.latencies().prefill_ms_per_token == pytest.approx(1.0)
+
+
+def counters(**totals: float) -> EngineSample:
+    return EngineSample(running=0, waiting=0, **totals)  # type: ignore[arg-type]
+
+
+def test_rates_are_over_the_time_of_the_last_polls() -> None:
+    recent = RecentSamples()
+    first = {"preemptions": 10.0, "rejections": 4.0, "prefix_queries": 100.0, "prefix_hits": 50.0}
+    last = {"preemptions": 16.0, "rejections": 4.0, "prefix_queries": 300.0, "prefix_hits": 100.0}
+    recent.add(counters(**first), 1000.0)
+    assert recent.rates() == Rates()
+    recent.add(counters(**last), 3000.0)
+    assert recent.rates() == Rates(
+        preemptions_per_s=3.0, rejections_per_s=0.0, prefix_hit_share=0.25
+    )
+    for poll in range(LATENCY_POLLS):
+        recent.add(counters(**last), 3250.0 + 250.0 * poll)
+    assert recent.rates() == Rates(preemptions_per_s=0.0, rejections_per_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, {}, Rates()),
+        ({"preemptions": 1.0}, {}, Rates()),
+        ({}, {"preemptions": 1.0}, Rates()),
+        ({"preemptions": 5.0}, {"preemptions": 1.0}, Rates()),
+        ({"prefix_queries": 1.0}, {"prefix_queries": 9.0}, Rates()),
+        (
+            {"prefix_queries": 10.0, "prefix_hits": 0.0},
+            {"prefix_queries": 12.0, "prefix_hits": 8.0},
+            Rates(prefix_hit_share=1.0),
+        ),
+    ],
+    ids=["none", "gone", "new", "back", "no-hits-told", "hits-before-queries"],
+)
+def test_what_is_not_counted_has_no_rate(
+    before: dict[str, float], after: dict[str, float], expected: Rates
+) -> None:
+    recent = RecentSamples()
+    recent.add(counters(**before), 0.0)
+    recent.add(counters(**after), 1000.0)
+    assert recent.rates() == expected
+    recent.clear()
+    assert recent.rates() == Rates()
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,15 @@ def test_engines_are_there_and_differ(tmp_path: Path) -> None:
         settings(tmp_path, twice)
     with pytest.raises(SettingsError, match=r"^engines: "):
         settings(tmp_path, "node: n1\nengines: []\n")
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_the_kind_of_an_engine_is_told(tmp_path: Path, kind: str) -> None:
+    text = GOOD.replace("base_model: llama", f"base_model: llama\n    kind: {kind}")
+    [engine] = settings(tmp_path, text).engines
+    assert engine.declared(NodeId("n1")).kind == kind
+
+
+def test_a_kind_without_a_driver_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="kind"):
+        settings(tmp_path, GOOD.replace("base_model: llama", "base_model: llama\n    kind: tgi"))

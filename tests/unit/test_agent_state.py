@@ -18,10 +18,10 @@ from tests.agent_parts import (
 )
 
 from axiom_common.model.adapter import AdapterState, ResidencySource
-from axiom_common.model.engine import EngineStatus
+from axiom_common.model.engine import EngineRank, EngineStatus
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.model.reason import Reason
-from axiom_common.ports.engine import LoadedAdapters
+from axiom_common.ports.engine import SGLANG, LoadedAdapters
 from axiom_node_agent.adapter_lives import FAILED_MAX
 from axiom_node_agent.engine_view import view_of
 from axiom_node_agent.report import engine_state
@@ -253,6 +253,29 @@ def test_an_unload_forgets_the_name_and_a_failed_one_does_not() -> None:
         book.unload_ended(name(text), 2.0, done=text == "a")
     assert residents(book) == {"a": AdapterState.UNLOADING, "b": AdapterState.DRAINING}
     assert book.registered.keys() == names("b")
+
+
+def test_an_unload_frees_the_slot_of_an_sglang() -> None:
+    book = EngineBook(replace(declared(), kind=SGLANG), lambda: None)
+    book.saw_sample(sample(max_loras=2), 0.0)
+    book.saw_models(models("a", "b"), 0.0)
+    book.unload_started(name("a"), 1.0)
+    book.unload_ended(name("a"), 2.0, done=True)
+    assert residents(book) == {"b": AdapterState.RESIDENT}
+    assert view_of(book, 2.0).free_slots == 1
+
+
+def test_what_an_engine_counts_is_told() -> None:
+    book = EngineBook(declared(), lambda: None)
+    ranks = (EngineRank(rank=0, running=1), EngineRank(rank=1, waiting=2))
+    before = {"preemptions": 1.0, "rejections": 1.0, "prefix_queries": 0.0, "prefix_hits": 0.0}
+    after = {"preemptions": 3.0, "rejections": 1.0, "prefix_queries": 8.0, "prefix_hits": 2.0}
+    for now_ms, totals in ((1000.0, before), (2000.0, after)):
+        book.saw_sample(replace(sample(kv_tokens=4096, **totals), ranks=ranks), now_ms)
+    state = engine_state(book, 2000.0)
+    assert (state.limits.kv_tokens, state.ranks) == (4096, ranks)
+    assert (state.preemptions_per_s, state.rejections_per_s) == (2.0, 0.0)
+    assert state.prefix_hit_share == 0.25
 
 
 def test_what_gateways_count_is_busy_and_what_others_run_is_told() -> None:

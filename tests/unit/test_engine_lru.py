@@ -57,6 +57,14 @@ def test_a_use_waits_while_everything_in_hbm_runs(
     assert shown(loaded("a", "b").used(EngineAdapter("c"), 9.0, running=running)) == after
 
 
+def test_an_engine_that_frees_what_is_unloaded_has_its_slot_at_once() -> None:
+    lru = EngineLru(keeps_forgotten=False, hbm_slots=2, host_slots=4)
+    for text in ("a", "b", "c"):
+        lru = lru.loaded(EngineAdapter(text), 0.0)
+    assert shown(lru.forgotten(EngineAdapter("b"))) == "a C"
+    assert shown(lru.resized(hbm_slots=1, host_slots=2).forgotten(EngineAdapter("c"))) == "b"
+
+
 def test_an_unload_forgets_the_name_and_its_copy_goes_when_its_turn_comes() -> None:
     lru = loaded("a", "b").forgotten(EngineAdapter("a"))
     assert shown(lru) == "(A) B"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from axiom_common.model.engine import EngineRank
 from axiom_common.model.ids import EngineAdapter
 
-VLLM = "vllm"
-SGLANG = "sglang"
+VLLM: Final = "vllm"
+SGLANG: Final = "sglang"
 """Kinds of engines that there is a driver for."""
 
 

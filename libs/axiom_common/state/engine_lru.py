@@ -44,9 +44,11 @@ class EngineLru:
     """Both LRUs of one engine: `copies` from least to most recently used. Values, never changed.
 
     `hbm_slots` 0 means that the engine's slots are not known (or that it has none): nothing is
-    inferred then. Host RAM always has room for what is in HBM.
+    inferred then. Host RAM always has room for what is in HBM. `keeps_forgotten`: an unload leaves
+    the copy where it is (vLLM); an SGLang frees it.
     """
 
+    keeps_forgotten: bool = True
     hbm_slots: int = 0
     host_slots: int = 0
     copies: tuple[AdapterCopy, ...] = ()
@@ -141,11 +143,13 @@ class EngineLru:
         return replace(self, copies=(*rest, *fresh)) if ran else self
 
     def forgotten(self, adapter: EngineAdapter) -> EngineLru:
-        """After an unload: the name is gone, its copy stays."""
+        """After an unload: the name is gone; whether its copy stays is the engine's way."""
         copies = tuple(
             replace(copy, named=False) if copy.named and copy.adapter == adapter else copy
             for copy in self.copies
         )
+        if not self.keeps_forgotten:
+            copies = tuple(copy for copy in copies if copy.named)
         return replace(self, copies=copies)
 
     def named(self, adapter: EngineAdapter) -> EngineLru:
@@ -184,8 +188,11 @@ class EngineLru:
         slots = self.hbm_slots if hbm_slots is None else hbm_slots
         room = self.host_slots if host_slots is None else host_slots
         # The engine holds what it says, whatever the settings say of its room.
-        sized = EngineLru(
-            hbm_slots=max(slots, len(hbm)), host_slots=max(room, len(held)), copies=tuple(copies)
+        sized = replace(
+            self,
+            hbm_slots=max(slots, len(hbm)),
+            host_slots=max(room, len(held)),
+            copies=tuple(copies),
         )
         return _within_capacity(_nameless_give_way(sized))
 

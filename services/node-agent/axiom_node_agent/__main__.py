@@ -16,11 +16,13 @@ from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.nvml_gpus import NvmlGpus
+from axiom_common.drivers.sglang_engine import SglangEngine
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.drivers.vllm_engine import VllmEngine
 from axiom_common.drivers.vllm_extension import VllmExtension
 from axiom_common.errors import SettingsError
 from axiom_common.ports.clock import Clock
+from axiom_common.ports.engine import SGLANG
 from axiom_common.runtime.command_line import run_reloading_service
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.logging import Log
@@ -45,7 +47,8 @@ def connect(settings: EngineSettings, clock: Clock) -> EngineLink:
                 raise SettingsError(f"extension_token_file: {error}") from error
         path = Path(settings.extension_socket)
         extension = VllmExtension(settings.url, path, clock, token=token)
-    return EngineLink(engine=VllmEngine(settings.url), extension=extension)
+    driver = SglangEngine if settings.kind == SGLANG else VllmEngine
+    return EngineLink(engine=driver(settings.url), extension=extension)
 
 
 async def serve(

@@ -23,7 +23,7 @@ def engine_state(book: EngineBook, now_ms: float) -> EngineState:
     """
     rests = tuple(_rests_ms(book, now_ms))
     activations = (until_ms - now_ms for until_ms in book.activating.values())
-    latencies = book.rates.latencies()
+    latencies, rates = book.rates.latencies(), book.rates.rates()
     state = replace(
         book.declared,
         base_model=book.base_model,
@@ -33,11 +33,15 @@ def engine_state(book: EngineBook, now_ms: float) -> EngineState:
             book.declared.limits,
             hbm_slots=book.lru.hbm_slots,
             host_slots=book.lru.host_capacity,
+            kv_tokens=book.sample.kv_tokens if book.sample else None,
         ),
         link=book.correction.corrected(book.declared.link),
         ttft_ms=latencies.ttft_ms,
         tpot_ms=latencies.tpot_ms,
         prefill_ms_per_token=latencies.prefill_ms_per_token,
+        preemptions_per_s=rates.preemptions_per_s,
+        rejections_per_s=rates.rejections_per_s,
+        prefix_hit_share=rates.prefix_hit_share,
         load_queue_ms=max((0.0, *(rest_ms for _, rest_ms in rests), *activations)),
         residents=(*_copies(book, now_ms), *_loads(book, rests))[-RESIDENTS_MAX:],
         registered=tuple(book.registered)[-REGISTERED_MAX:],
@@ -53,6 +57,7 @@ def engine_state(book: EngineBook, now_ms: float) -> EngineState:
         waiting=book.sample.waiting,
         deferred=book.sample.deferred,
         kv_usage=book.sample.kv_usage,
+        ranks=book.sample.ranks,
     )
 
 

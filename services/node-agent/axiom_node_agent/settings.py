@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, LinkModel, Role
 from axiom_common.model.ids import NodeId, engine_id
+from axiom_common.ports.engine import VLLM
 from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Token
 from axiom_common.wire.bounds import ENGINES_MAX, RESIDENTS_MAX
 
@@ -37,6 +38,8 @@ class EngineSettings(_Part):
     does not tell them. `hbm_slots` counts until the engine tells its own (it does from its first
     request for an adapter on); without it no adapter is placed there before.
 
+    `kind`: which server it is. Of SGLang, `host_slots` is its `--max-loaded-loras`.
+
     `extension_socket`: where the agent listens to Axiom's extension in the engine, whose
     AXIOM_AGENT_SOCKET says the same path; without it the agent does not listen.
     `extension_token_file` holds the engine's AXIOM_AGENT_TOKEN.
@@ -44,6 +47,7 @@ class EngineSettings(_Part):
 
     name: Token
     url: Annotated[str, Field(pattern=r"^https?://[^\s/]+/?$", max_length=512)]
+    kind: Literal["vllm", "sglang"] = VLLM
     base_model: Annotated[str, Field(max_length=128)] = ""
     hbm_slots: _Slots = 0
     host_slots: _Slots = 0
@@ -62,6 +66,7 @@ class EngineSettings(_Part):
             url=self.url.rstrip("/"),
             base_model=self.base_model,
             served_name="",
+            kind=self.kind,
             status=EngineStatus.STARTING,
             role=self.role,
             limits=EngineLimits(

@@ -14,7 +14,7 @@ from axiom_common.model.adapter import AdapterSpec, ResidencySource
 from axiom_common.model.engine import EngineState, EngineStatus
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.model.reason import Reason
-from axiom_common.ports.engine import EngineModels, EngineSample
+from axiom_common.ports.engine import SGLANG, EngineModels, EngineSample
 from axiom_common.ports.engine_extension import EngineWord
 from axiom_common.state.adapter_lifecycle import AdapterLife, Event
 from axiom_common.state.engine_lru import EngineLru
@@ -57,7 +57,7 @@ class EngineBook:
         self.rates = RecentSamples()
         self.correction = LinkCorrection()
         self.held = Held(
-            lru=EngineLru().resized(
+            lru=EngineLru(keeps_forgotten=declared.kind != SGLANG).resized(
                 hbm_slots=declared.limits.hbm_slots, host_slots=declared.limits.host_slots
             )
         )
@@ -88,7 +88,7 @@ class EngineBook:
         self.samples += 1
         self.sampled_ms = now_ms
         self._asked_ms = now_ms if asked_ms is None else asked_ms
-        self.rates.add(sample)
+        self.rates.add(sample, now_ms)
         self.foreign.sampled(sample.in_use, now_ms)
         self._reached = True
         if sample.max_loras is not None and sample.max_loras != self.lru.hbm_slots:
