@@ -31,6 +31,7 @@ from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.engine import EngineSample
 from axiom_common.ports.registry import Entry
+from axiom_common.state.hearing import TICK_MS
 from axiom_common.state.inflight_vectors import SILENT_MS
 from axiom_common.state.region_view import NodeBeat, Outcome, RegionView
 from axiom_common.testing.bus import FakeBus, FakeHub
@@ -54,7 +55,6 @@ from axiom_common.wire.schemas import (
     encode,
 )
 from axiom_node_agent.app import FIRST_POLL_MS, UNLOAD_REST_MS, AgentApp
-from axiom_node_agent.hearing import TICK_MS
 from axiom_node_agent.incarnation import LOOK_MS
 from axiom_node_agent.leases import VECTOR_DELAY_MS
 from axiom_node_agent.loader import RECONCILE_MS

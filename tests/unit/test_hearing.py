@@ -60,3 +60,42 @@ def test_what_comes_before_the_late_tick_is_hardly_ahead() -> None:
     assert hearing.listened_ms(woken_ms) == START_MS + LATE_MS
     hearing.tick(woken_ms, connected=True)
     assert hearing.listened_ms(woken_ms) == START_MS
+
+
+def test_it_counts_for_how_long_nothing_was_missed() -> None:
+    hearing = Hearing(START_MS)
+    now_ms = ticked(hearing, START_MS, START_MS + 5_000.0)
+    assert hearing.unbroken_ms(now_ms, connected=True) == 5_000.0
+
+
+def test_a_bus_that_is_away_breaks_it_and_its_return_begins_anew() -> None:
+    hearing = Hearing(START_MS)
+    now_ms = ticked(hearing, START_MS, 10_000.0)
+    assert hearing.unbroken_ms(now_ms, connected=False) == 0.0
+    now_ms = ticked(hearing, now_ms, 13_000.0, connected=False)
+    assert hearing.unbroken_ms(now_ms, connected=True) == 0.0
+    assert hearing.unbroken_ms(now_ms + 30.0, connected=True) == 30.0
+
+
+def test_a_bus_that_was_away_between_two_ticks_begins_anew_too() -> None:
+    hearing = Hearing(START_MS)
+    now_ms = ticked(hearing, START_MS, 10_000.0)
+    hearing.interrupted(now_ms + 10.0)
+    assert hearing.unbroken_ms(now_ms + 30.0, connected=True) == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("ticks_first", [True, False])
+def test_a_process_that_was_paused_heard_nothing_whoever_looks_first(ticks_first: bool) -> None:
+    hearing = Hearing(START_MS)
+    now_ms = ticked(hearing, START_MS, 10_000.0) + 5_000.0
+    if ticks_first:
+        hearing.tick(now_ms, connected=True)
+    assert hearing.unbroken_ms(now_ms, connected=True) == 0.0
+    hearing.tick(now_ms, connected=True)
+    assert hearing.unbroken_ms(now_ms + 100.0, connected=True) == 100.0
+
+
+def test_a_tick_that_is_a_little_late_breaks_nothing() -> None:
+    hearing = Hearing(START_MS)
+    hearing.tick(START_MS + LATE_MS - 1.0, connected=True)
+    assert hearing.unbroken_ms(START_MS + LATE_MS, connected=True) == LATE_MS

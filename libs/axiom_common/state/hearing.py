@@ -3,7 +3,8 @@
 Away from the bus, and in a process that was paused, nothing is heard of anybody; the same holds
 until all had time to speak again. `Hearing` is a clock that stands still meanwhile. Whoever judges
 others by their silence measures it on this clock, so that time in which nobody could be heard is
-nobody's silence, however often the bus comes and goes.
+nobody's silence, however often the bus comes and goes. Who must have heard all that was said, and
+not only whoever still speaks, asks for how long nothing was missed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Hearing:
         self._ticked_ms = now_ms
         self._missed_ms = 0.0
         self._recovered_ms = now_ms
+        self._unbroken_since_ms = now_ms
         self.deaf = False
 
     def tick(self, now_ms: float, *, connected: bool) -> None:
@@ -29,6 +31,7 @@ class Hearing:
         passed_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
         if not connected or passed_ms >= LATE_MS:
             self._recovered_ms = now_ms + RECOVERY_MS
+            self._unbroken_since_ms = now_ms
         self.deaf = now_ms < self._recovered_ms
         if self.deaf:
             self._missed_ms += passed_ms
@@ -39,3 +42,14 @@ class Hearing:
         What comes between a pause and the tick that finds it is at most `LATE_MS` ahead.
         """
         return self._ticked_ms - self._missed_ms + min(now_ms - self._ticked_ms, LATE_MS)
+
+    def interrupted(self, now_ms: float) -> None:
+        """The bus was lost and is back, perhaps between two ticks."""
+        self._unbroken_since_ms = now_ms
+
+    def unbroken_ms(self, now_ms: float, *, connected: bool) -> float:
+        """For how long nothing was missed; 0 while the bus is away, or after a pause that no tick
+        has found yet."""
+        if not connected or now_ms - self._ticked_ms >= LATE_MS:
+            return 0.0
+        return now_ms - self._unbroken_since_ms

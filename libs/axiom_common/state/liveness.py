@@ -55,11 +55,13 @@ class Liveness:
 
     def sweep(self, now_ms: float) -> Sweep:
         """Judge everybody at `now_ms`; forgets those that it declares dead."""
-        silent = {
-            node: now_ms - heard_at_ms
-            for node, heard_at_ms in sorted(self._heard_at_ms.items())
-            if now_ms - heard_at_ms >= SUSPECT_MS
-        }
+        silent = dict(
+            sorted(
+                (node, now_ms - heard_at_ms)
+                for node, heard_at_ms in self._heard_at_ms.items()
+                if now_ms - heard_at_ms >= SUSPECT_MS
+            )
+        )
         frozen = len(silent) >= MASS_MIN and 3 * len(silent) > len(self._heard_at_ms)
         dead_ms = FREEZE_MAX_MS if frozen else DEAD_MS
         dead = {node for node, age_ms in silent.items() if age_ms >= dead_ms}

@@ -14,10 +14,10 @@ from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import NATS_AWAY, REGISTRY_AWAY, Readiness
 from axiom_common.runtime.settings import SettingsSource
+from axiom_common.state.hearing import TICK_MS, Hearing
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.bounds import ENGINES_MAX
 from axiom_node_agent.handlers import Handlers
-from axiom_node_agent.hearing import TICK_MS, Hearing
 from axiom_node_agent.incarnation import Incarnation
 from axiom_node_agent.loader import ASKERS_MAX
 from axiom_node_agent.metrics import AgentMetrics
@@ -67,7 +67,7 @@ class AgentApp:
         self._clock = clock
         self._log = Log("axiom.node-agent", clock)
         self._on_superseded = on_superseded
-        self._hearing = Hearing(lambda: bus.connected, clock.now_ms())
+        self._hearing = Hearing(clock.now_ms())
         self._tasks: list[asyncio.Task[None]] = []
         self._owner: Owner
         self._watch = (
@@ -83,7 +83,7 @@ class AgentApp:
             self._log,
             poll_ms=settings.poll_ms,
             names_ms=settings.names_ms,
-            may_unload=lambda: self._hearing.unbroken_ms(clock.now_ms()) >= UNLOAD_REST_MS,
+            may_unload=self._hears_all_gateways,
             on_change=lambda: self._reporter.changed(),
         )
         self.books: Mapping[EngineId, EngineBook] = self._engines.books
@@ -184,6 +184,10 @@ class AgentApp:
         for engine, loader in self._engines.loaders.items():
             loader.want(self._plans.book.engine(engine))
 
+    def _hears_all_gateways(self) -> bool:
+        unbroken_ms = self._hearing.unbroken_ms(self._clock.now_ms(), connected=self._bus.connected)
+        return unbroken_ms >= UNLOAD_REST_MS
+
     async def _reconnected(self) -> None:
         self._hearing.interrupted(self._clock.now_ms())
         self._reporter.missed()
@@ -209,4 +213,4 @@ class AgentApp:
     async def _expire(self) -> None:
         while True:
             await self._clock.sleep_ms(TICK_MS)
-            self._handlers.expire_vectors()
+            self._handlers.expire_vectors(connected=self._bus.connected)

@@ -12,6 +12,7 @@ from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, node_of
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
+from axiom_common.state.hearing import Hearing
 from axiom_common.state.inflight_vectors import SILENT_MS, InFlightVectors
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import (
@@ -24,7 +25,6 @@ from axiom_common.wire.schemas import (
     decode,
     encode,
 )
-from axiom_node_agent.hearing import Hearing
 from axiom_node_agent.loader import Loader
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.reporter import GATHER_MS, Reporter
@@ -99,11 +99,12 @@ class Handlers:
         """Engines came or went: what vectors said of those that are there counts for them too."""
         self._tell_books(self._books.keys(), self._clock.now_ms(), {})
 
-    def expire_vectors(self) -> None:
-        """Forget gateways that fell silent, if they could be heard all the time."""
+    def expire_vectors(self, *, connected: bool) -> None:
+        """Forget gateways that fell silent, if they could be heard all the time; `connected` tells
+        whether the bus is there."""
         now_ms = self._clock.now_ms()
-        self._hearing.tick(now_ms)
-        if self._hearing.unbroken_ms(now_ms) >= SILENT_MS:
+        self._hearing.tick(now_ms, connected=connected)
+        if self._hearing.unbroken_ms(now_ms, connected=connected) >= SILENT_MS:
             self._tell_books(self._vectors.expire(now_ms), now_ms, {})
 
     async def _ensure(self, request: EnsureRequest) -> EnsureResult:
