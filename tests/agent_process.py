@@ -7,7 +7,7 @@ import json
 import socket
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,9 @@ from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
+from axiom_common.state.region_view import NodeBeat, RegionView
 from axiom_common.wire import keys, subjects
+from axiom_common.wire.reports import decode_node_report
 from axiom_common.wire.schemas import (
     EnsureReply,
     EnsureRequest,
@@ -47,6 +49,7 @@ NODE, GATEWAY = NodeId("n1"), GatewayId("g1")
 ENGINE = EngineId("n1.e1")
 BASE_MODEL = "tiny"
 DEADLINE_MS = 10_000.0
+CLOCK = SystemClock()
 
 
 def agent_server(folder: Path) -> ChildServer:
@@ -65,25 +68,28 @@ def agent_server(folder: Path) -> ChildServer:
     return ChildServer(kind, folder)
 
 
-def write_settings(folder: Path, region: RegionId, nats_url: str, engine_url: str) -> None:
-    """One engine with 2 slots in HBM and 4 copies in host RAM."""
+def write_settings(
+    folder: Path, region: RegionId, nats_url: str, *engines: str | Mapping[str, object]
+) -> None:
+    """Engines with 2 slots in HBM and 4 copies in host RAM: by their address, called e1, e2 and so
+    on, or by the fields that they have beside those."""
     folder.mkdir(parents=True, exist_ok=True)
-    engine = {
-        "name": "e1",
-        "url": engine_url,
-        "hbm_slots": 2,
-        "host_slots": 4,
-        "max_lora_rank": 8,
-    }
+    limits = {"hbm_slots": 2, "host_slots": 4, "max_lora_rank": 8}
     settings = {
         "region": region,
         "nats_url": nats_url,
         "node": NODE,
         "poll_ms": 50,
         "names_ms": 500,
-        "engines": [engine],
+        "engines": [
+            {"name": f"e{number}", **limits, **({"url": e} if isinstance(e, str) else e)}
+            for number, e in enumerate(engines, 1)
+        ],
     }
-    (folder / "node.yaml").write_text(yaml.safe_dump(settings))
+    # As a whole: the agent may read it at any moment.
+    half = folder / "node.yaml.half"
+    half.write_text(yaml.safe_dump(settings))
+    half.replace(folder / "node.yaml")
 
 
 @dataclass
@@ -97,13 +103,16 @@ class Node:
     bus: NatsBus
     registry: NatsRegistry
     http: aiohttp.ClientSession
+    view: RegionView
     reports: list[NodeReport] = field(default_factory=list)
     vectors: int = 0
 
     @property
     def state(self) -> EngineState:
-        """The engine as last told."""
-        [state] = self.reports[-1].engines
+        """The engine as one knows it who heard all that was told."""
+        node = self.view.node(NODE)
+        assert node is not None
+        [state] = node.engines
         return state
 
     def residents(self, *states: AdapterState) -> list[str]:
@@ -116,9 +125,12 @@ class Node:
             name=name, base_model=BASE_MODEL, revision=1, path=str(self.adapters / name), rank=8
         )
 
-    async def hear(self, _: str, payload: bytes) -> None:
-        """Keep a report."""
-        self.reports.append(decode(payload, NodeReport))
+    async def hear(self, subject: str, payload: bytes) -> None:
+        """Fold a report, and keep it if it is more than a beat."""
+        report = decode_node_report(subject, payload)
+        self.view.apply(report, CLOCK.now_ms())
+        if not isinstance(report, NodeBeat):
+            self.reports.append(decode(payload, NodeReport))
 
     async def told(self, condition: Callable[[], object], *, within_s: float = 10.0) -> None:
         """Wait until what was told last fits."""
@@ -201,11 +213,12 @@ async def running_agent(
     agent = agent_server(folder)
     write_settings(folder, region, nats_url, engine_url)
     async with task_owner() as owner, aiohttp.ClientSession() as http:
-        connection = NatsConnection(nats_url, name="test", clock=SystemClock())
+        connection = NatsConnection(nats_url, name="test", clock=CLOCK)
         await connection.start(owner)
         bus = NatsBus(connection)
         registry = NatsRegistry(connection)
-        node = Node(region, agent, engine_url, adapters, bus, registry, http)
+        view = RegionView(region)
+        node = Node(region, agent, engine_url, adapters, bus, registry, http, view)
         await bus.subscribe(subjects.all_node_reports(region), node.hear)
         agent.start()
         try:

@@ -61,21 +61,31 @@ def _flags(model: Path, port: int) -> list[str]:
 @dataclass(frozen=True)
 class RealEngine:
     """An engine that is up, the folder with its model and adapters, and the socket where Axiom's
-    extension in it looks for an agent."""
+    extension in it looks for an agent. What it tells goes to `tap` as well, whoever listens."""
 
     url: str
     model: Path
     process: subprocess.Popen[bytes]
     agent_socket: Path
+    tap: Path
+
+    def kill(self) -> None:
+        """SIGKILL to all of its processes."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(STOP_TIMEOUT_S)
 
 
 @contextlib.contextmanager
-def real_engine(python: Path, model: Path) -> Iterator[RealEngine]:
-    """An engine that serves `model` by the vLLM of `python`."""
+def real_engine(
+    python: Path, model: Path, *, port: int = 0, sockets: Path | None = None
+) -> Iterator[RealEngine]:
+    """An engine that serves `model` by the vLLM of `python`: on `port`, 0: a free one; its agent
+    and tap listen in the folder `sockets`, or in its own."""
     with tempfile.TemporaryDirectory(prefix="vllm", ignore_cleanup_errors=True) as folder:
-        port = free_port()
+        port = port or free_port()
         log_path = Path(folder, "log")
-        agent_socket = Path(folder, "agent.sock")
+        agent_socket = (sockets or Path(folder)) / "agent.sock"
+        tap = (sockets or Path(folder)) / "tap.sock"
         kept = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
         with log_path.open("wb") as log:
             process = subprocess.Popen(
@@ -85,6 +95,7 @@ def real_engine(python: Path, model: Path) -> Iterator[RealEngine]:
                     **_ENVIRONMENT,
                     "TMPDIR": folder,
                     "AXIOM_AGENT_SOCKET": str(agent_socket),
+                    "TEST_TAP_SOCKET": str(tap),
                 },
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
@@ -96,7 +107,7 @@ def real_engine(python: Path, model: Path) -> Iterator[RealEngine]:
         try:
             url = f"http://{HOST}:{port}"
             _wait(process, url, log_path)
-            yield RealEngine(url, model, process, agent_socket)
+            yield RealEngine(url, model, process, agent_socket, tap)
         finally:
             _stop(process)
 

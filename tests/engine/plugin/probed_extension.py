@@ -1,15 +1,37 @@
-"""Probe and Axiom's extension in one worker, for vLLM takes one class; and a switch for both halves
-of the extension, to measure what they cost."""
+"""Probe and Axiom's extension in one worker, for vLLM takes one class; a switch for both halves of
+the extension, to measure what they cost; and a tap, to see what was told and when."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from typing import Any
 
 import residency_probe
 
-from axiom_vllm import middleware, worker
+from axiom_vllm import agent_api, channel, middleware, worker
 
 SWITCH_PATH = "/agent/extension/"
+TAP = os.environ["TEST_TAP_SOCKET"]
+
+
+class TappedDatagrams(channel.UnixDatagrams):
+    """Each datagram goes to the tap as well, if anybody listens there."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._tap = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._tap.setblocking(False)
+
+    def __call__(self, datagram: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._tap.sendto(datagram, TAP)
+        super().__call__(datagram)
+
+
+worker.UnixDatagrams = TappedDatagrams  # type: ignore[misc]
+agent_api.UnixDatagrams = TappedDatagrams  # type: ignore[misc]
 
 
 class WorkerExtension(residency_probe.WorkerExtension, worker.WorkerExtension):
