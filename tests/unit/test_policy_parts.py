@@ -16,9 +16,9 @@ from axiom_common.policy.load_times import assumed_size_bytes, load_ms
 from axiom_common.policy.occupancy import Holding, Occupancy, holding, loads_done_at_ms, occupancy
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.policy.registry import (
-    ADAPTER_FILTERS,
+    CAPABILITY_FILTERS,
     ENGINE_FILTERS,
-    LAST_FILTERS,
+    LATE_FILTERS,
     PICKERS,
     REQUEST_FILTERS,
     SCORERS,
@@ -38,7 +38,7 @@ def files(folder: str) -> set[str]:
 
 def test_the_registry_is_complete() -> None:
     filters = (*ENGINE_FILTERS.items(), *REQUEST_FILTERS.items())
-    filters += (*ADAPTER_FILTERS.items(), *LAST_FILTERS.items())
+    filters += (*CAPABILITY_FILTERS.items(), *LATE_FILTERS.items())
     modules = {f.__module__.rpartition(".")[2] for _, f in filters}
     assert modules | {"staleness"} == files("filters")
     assert {name.replace("-", "_") for name, _ in SCORERS.values()} == files("scorers")

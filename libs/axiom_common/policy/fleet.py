@@ -20,7 +20,7 @@ from axiom_common.policy.profile import Profile
 from axiom_common.policy.registry import SCORERS
 from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.policy.scorers.adapter_affinity import SAFE_EVICTION, Held
-from axiom_common.policy.view import REASONS, ROLE_CODE, Ask, Rows
+from axiom_common.policy.view import REASONS, ROLE_CODE, Ask, Rows, Wanted
 from axiom_common.state.bookings import Bookings
 from axiom_common.state.spread import Spread
 
@@ -110,27 +110,29 @@ class Fleet:
         )
 
     def _choose(self, query: Query, profile: str, now_ms: float) -> kernel.Choice:
-        adapter = query.adapter
+        adapter, rows = query.adapter, self._rows
+        is_base = adapter == BASE
         base_model = stable_hash(query.base_model)
+        wanted = Wanted(base_model, ROLE_CODE[query.role], None if is_base else query.rank)
+        size_bytes = query.size_bytes or assumed_size_bytes(query.rank)
         ask = Ask(
-            base_model=base_model,
-            role=ROLE_CODE[query.role],
-            rank=query.rank,
-            size_bytes=query.size_bytes or assumed_size_bytes(query.rank),
+            wanted=wanted,
+            standing=rows.standing(wanted),
             prompt_tokens=query.prompt_tokens,
             affinity_hash=query.affinity_hash,
             request_hash=query.request_hash,
             now_ms=now_ms,
             profile=self._profiles[profile],
-            holders=None if adapter == BASE else self._rows.holders(adapter),
-            failed=self._rows.failed(adapter),
-            closed=self._rows.closed(adapter),
-            excluded=self._rows.of(query.excluded),
+            holders=None if is_base else rows.holders(adapter),
+            links=None if is_base else rows.links(size_bytes),
+            failed=None if is_base else rows.failed(adapter),
+            closed=None if is_base else rows.closed(adapter),
+            excluded=rows.of(query.excluded),
             weights=self._weights[profile],
-            waited_ms=self._spread.waited_ms(adapter, now_ms),
+            waited_ms=0.0 if is_base else self._spread.waited_ms(adapter, now_ms),
             turn=self._turns.get((profile, base_model), 0),
         )
-        return kernel.choose(self._rows.view, ask)
+        return kernel.choose(rows.view, ask)
 
     def _book(self, choice: kernel.Choice, adapter: EngineAdapter) -> int:
         """Book the winner of a choice; returns the booking's id."""
@@ -141,7 +143,7 @@ class Fleet:
             self._spread.clear(adapter)
         elif adapter != BASE:
             self._spread.pay(adapter, float(prospect.view.delay_ms[at]), ask.now_ms)
-        self._turns[ask.profile.name, ask.base_model] = int(prospect.view.identity[at])
+        self._turns[ask.profile.name, ask.wanted.base_model] = int(prospect.view.identity[at])
         booking = self._bookings.book(
             engine,
             adapter,
@@ -174,18 +176,19 @@ class Fleet:
 
     def _candidates(self, choice: kernel.Choice, rows: Rows) -> list[Candidate]:
         prospect = choice.prospect
-        scores = {name: score(prospect)[rows].tolist() for name, score in SCORERS.values()}
         worst_us = int(prospect.cost_us[choice.refusals == 0].max(initial=0)) or 1
-        costs_us = prospect.cost_us[rows].tolist()
-        terms_ms = prospect.terms_ms[:, rows].T.tolist()
-        return [
-            Candidate(
-                engine=self._rows.engine(at),
-                tier=1 if scores[AFFINITY][i] > SAFE_EVICTION else 2,
-                cost_ms=costs_us[i] / 1000.0,
-                composite=1.0 - costs_us[i] / worst_us,
-                terms_ms=tuple(terms_ms[i]),
-                scores={name: values[i] for name, values in scores.items()},
+        shown = []
+        for at in rows.tolist():
+            cost_us = prospect.cost_us.item(at)
+            scores = {name: score(prospect, at) for name, score in SCORERS.values()}
+            shown.append(
+                Candidate(
+                    engine=self._rows.engine(at),
+                    tier=1 if scores[AFFINITY] > SAFE_EVICTION else 2,
+                    cost_ms=cost_us / 1000.0,
+                    composite=1.0 - cost_us / worst_us,
+                    terms_ms=tuple(prospect.terms_ms[:, at].tolist()),
+                    scores=scores,
+                )
             )
-            for i, at in enumerate(rows.tolist())
-        ]
+        return shown

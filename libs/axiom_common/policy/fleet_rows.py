@@ -14,18 +14,27 @@ import numpy as np
 
 from axiom_common.model.adapter import Residency
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
+from axiom_common.policy import kernel, load_times
 from axiom_common.policy.engine_row import EngineRow, WaitRule
 from axiom_common.policy.holder_index import HolderIndex
 from axiom_common.policy.occupancy import holding, loads_done_at_ms, occupancy
 from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.policy.scorers.queue_pressure import predicted_wait_ms
 from axiom_common.policy.view import (
+    KV,
+    LATENCY,
+    PREFILL,
     REASON_CODE,
     ROLE_CODE,
+    THERMAL,
     VACANT,
+    WAIT,
     Bools,
+    Codes,
     FleetView,
     Holders,
+    Links,
+    Wanted,
     first_rows,
     resized,
     vacant_view,
@@ -33,17 +42,22 @@ from axiom_common.policy.view import (
 from axiom_common.state.bookings import Bookings
 
 ROWS_MIN = 16
+KEPT_MAX = 256
+"""Of what is kept for asks alike: sizes and ranks are few, but clients' names choose among them."""
 
 
 @dataclass(slots=True)
 class _Member:
     """An engine with a row: where it stands, what the rules wrote, what it holds by name, and
-    which of that booked loads are about to evict."""
+    which of that booked loads are about to evict. `slot` is what a load would get as long as the
+    adapters `in_use` have requests there; None: it has to be found anew."""
 
     at: int
     row: EngineRow
     residents: dict[EngineAdapter, Residency]
     evicted: frozenset[EngineAdapter] = frozenset()
+    slot: int = 0
+    in_use: frozenset[EngineAdapter] | None = None
 
 
 class FleetRows:
@@ -56,10 +70,11 @@ class FleetRows:
         self._engine_at: list[EngineId] = []
         self._vacant: list[int] = []
         self._columns = vacant_view(ROWS_MIN)
-        self._nowhere = np.zeros(0, np.bool_)
         self._holders = HolderIndex()
         self._failed: dict[EngineAdapter, set[int]] = {}
         self._closed: dict[EngineId, _Member] = {}
+        self._standing: dict[Wanted, Codes] = {}
+        self._links: dict[int, Links] = {}
         self.view = first_rows(self._columns, 0)
         """The rows in use, on the memory that is written: read before anything changes."""
 
@@ -74,7 +89,8 @@ class FleetRows:
         else:
             changed = _held_otherwise(member.residents, residents)
             self._unmark_failures(member)
-            member.row, member.residents = row, residents
+            self._forget_kept(member.row, row)
+            member.row, member.residents, member.in_use = row, residents, None
         _write_rules(self._columns, member.at, row)
         self._count_in_flight(member)
         for adapter in changed:
@@ -96,6 +112,7 @@ class FleetRows:
             self._holders.set(adapter, member.at, None)
         self._unmark_failures(member)
         self._closed.pop(engine, None)
+        self._standing.clear()
         self._columns.base_model[member.at] = VACANT
         self._vacant.append(member.at)
 
@@ -131,30 +148,47 @@ class FleetRows:
         """Who holds an adapter, or is about to."""
         return self._holders.holders(adapter)
 
-    def failed(self, adapter: EngineAdapter) -> Bools:
-        """Where the adapter's load failed."""
+    def standing(self, wanted: Wanted) -> Codes:
+        """`kernel.standing` now; to read only."""
+        kept = self._standing.get(wanted)
+        if kept is None:
+            if len(self._standing) >= KEPT_MAX:
+                self._standing.clear()
+            kept = self._standing[wanted] = kernel.standing(self.view, wanted)
+        return kept
+
+    def links(self, size_bytes: int) -> Links:
+        """What an adapter of that size takes on each engine's links; to read only."""
+        kept = self._links.get(size_bytes)
+        if kept is None:
+            if len(self._links) >= KEPT_MAX:
+                self._links.clear()
+            kept = self._links[size_bytes] = Links(
+                transfer_ms=load_times.transfer_ms(self.view, size_bytes),
+                fetch_ms=load_times.fetch_ms(self.view, size_bytes),
+            )
+        return kept
+
+    def failed(self, adapter: EngineAdapter) -> Bools | None:
+        """Where the adapter's load failed; None: nowhere."""
         return self._mask(self._failed.get(adapter, ()))
 
-    def closed(self, adapter: EngineAdapter) -> Bools:
-        """Where nobody could load the adapter."""
+    def closed(self, adapter: EngineAdapter) -> Bools | None:
+        """Where nobody could load the adapter; None: nowhere."""
         closed = self._closed.values()
         return self._mask([m.at for m in closed if adapter not in m.row.registered])
 
-    def of(self, engines: Iterable[EngineId]) -> Bools:
-        """Where these engines stand; those without a row are ignored."""
+    def of(self, engines: Iterable[EngineId]) -> Bools | None:
+        """Where these engines stand; those without a row are ignored. None: nowhere."""
         return self._mask([self._members[e].at for e in engines if e in self._members])
 
     def _count_in_flight(self, member: _Member) -> None:
         engine = member.row.engine
         books = self._bookings.on(engine)
         peers = self._peers.get(engine, {})
-        in_use = {**peers, **books.adapters}.keys()
-        slots = occupancy(member.row.hbm_slots, member.residents, in_use)
-        if slots.evicted != member.evicted:
-            changed = slots.evicted ^ member.evicted
-            member.evicted = slots.evicted
-            for adapter in changed:
-                self._index(member, adapter)
+        in_use = peers.keys() | books.adapters.keys() if peers else books.adapters.keys()
+        if member.in_use != in_use:
+            self._share_slots(member, frozenset(in_use))
         _write_in_flight(
             self._columns,
             member.at,
@@ -162,8 +196,23 @@ class FleetRows:
             in_flight=books.requests + sum(peers.values()),
             queued_tokens=books.tokens,
             loads_done_at_ms=loads_done_at_ms(books, member.residents),
-            slot=slots.slot,
+            slot=member.slot,
         )
+
+    def _share_slots(self, member: _Member, in_use: frozenset[EngineAdapter]) -> None:
+        """Who has the slots, now that these adapters have requests there."""
+        slots = occupancy(member.row.hbm_slots, member.residents, in_use)
+        changed = slots.evicted ^ member.evicted
+        member.in_use, member.slot, member.evicted = in_use, slots.slot, slots.evicted
+        for adapter in changed:
+            self._index(member, adapter)
+
+    def _forget_kept(self, before: EngineRow, now: EngineRow) -> None:
+        """Drop what was kept of rows that say something else from now on."""
+        if _stands(before) != _stands(now):
+            self._standing.clear()
+        if before.link != now.link:
+            self._links.clear()
 
     def _index(self, member: _Member, adapter: EngineAdapter) -> None:
         """Write how the engine holds the adapter, or that it does not."""
@@ -179,6 +228,8 @@ class FleetRows:
         self._holders.set(adapter, member.at, held)
 
     def _take_row(self, engine: EngineId) -> int:
+        self._standing.clear()
+        self._links.clear()
         if self._vacant:
             at = self._vacant.pop()
             self._engine_at[at] = engine
@@ -188,14 +239,13 @@ class FleetRows:
         if at == len(self._columns.identity):
             self._columns = resized(self._columns, 2 * at)
         self.view = first_rows(self._columns, at + 1)
-        self._nowhere = np.zeros(at + 1, np.bool_)
         return at
 
-    def _mask(self, rows: Collection[int]) -> Bools:
-        """True on these rows."""
+    def _mask(self, rows: Collection[int]) -> Bools | None:
+        """True on these rows; None for none."""
         if not rows:
-            return self._nowhere
-        mask = self._nowhere.copy()
+            return None
+        mask = np.zeros(len(self.view.identity), np.bool_)
         mask[list(rows)] = True
         return mask
 
@@ -205,6 +255,11 @@ class FleetRows:
             rows.discard(member.at)
             if not rows:
                 del self._failed[adapter]
+
+
+def _stands(row: EngineRow) -> tuple[object, ...]:
+    """What `kernel.standing` looks at."""
+    return row.base_model, row.role, row.refusal, row.max_lora_rank
 
 
 def _held_otherwise(
@@ -230,15 +285,15 @@ def _write_rules(view: FleetView, at: int, row: EngineRow) -> None:
     view.stale[at] = row.stale
     view.unheard[at] = row.unheard
     view.max_lora_rank[at] = row.max_lora_rank
-    view.prefill_ms_per_token[at] = row.prefill_ms_per_token
+    view.terms_ms[PREFILL, at] = row.prefill_ms_per_token
     view.load_queue_ms[at] = row.load_queue_ms
     view.h2d_fixed_ms[at] = row.link.h2d_fixed_ms
     view.h2d_bytes_per_ms[at] = row.link.h2d_gbps * 1e6
     view.store_fixed_ms[at] = row.link.store_fixed_ms
     view.store_bytes_per_ms[at] = row.link.store_gbps * 1e6
-    view.kv_ms[at] = (row.kv_slowdown - 1.0) * row.service_ms
-    view.thermal_ms[at] = (row.thermal_slowdown - 1.0) * row.service_ms
-    view.latency_ms[at] = (row.latency_slowdown - 1.0) * row.service_ms
+    view.terms_ms[KV, at] = (row.kv_slowdown - 1.0) * row.service_ms
+    view.terms_ms[THERMAL, at] = (row.thermal_slowdown - 1.0) * row.service_ms
+    view.terms_ms[LATENCY, at] = (row.latency_slowdown - 1.0) * row.service_ms
     view.kv_headroom[at] = row.kv_headroom
     view.thermal_safety[at] = row.thermal_safety
     view.latency_health[at] = row.latency_health
@@ -261,7 +316,8 @@ def _write_in_flight(
     wait_ms = predicted_wait_ms(wait, in_flight=in_flight, queued_tokens=queued_tokens)
     view.in_flight[at] = in_flight
     view.wait_ms[at] = wait_ms
-    view.crowd_ms[at] = wait.slowdown_per_request_ms * in_flight
-    view.delay_ms[at] = wait_ms + view.kv_ms[at] + view.thermal_ms[at] + view.latency_ms[at]
+    view.terms_ms[WAIT, at] = wait_ms + wait.slowdown_per_request_ms * in_flight
+    _, _, _, kv_ms, thermal_ms, latency_ms = view.terms_ms[:, at].tolist()
+    view.delay_ms[at] = wait_ms + kv_ms + thermal_ms + latency_ms
     view.loads_done_at_ms[at] = loads_done_at_ms
     view.slot[at] = slot

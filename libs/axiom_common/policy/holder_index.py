@@ -6,6 +6,7 @@ import numpy as np
 
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.policy.occupancy import Holding
+from axiom_common.policy.scorers.adapter_affinity import Held
 from axiom_common.policy.view import Holders
 
 NOWHERE = Holders(
@@ -13,6 +14,7 @@ NOWHERE = Holders(
     held=np.zeros(0, np.int8),
     remaining_ms=np.zeros(0),
     ready_at_ms=np.zeros(0),
+    all_resident=True,
 )
 
 
@@ -49,5 +51,6 @@ class HolderIndex:
                 held=np.fromiter((h.held for h in found), np.int8, len(rows)),
                 remaining_ms=np.fromiter((h.remaining_ms for h in found), np.float64, len(rows)),
                 ready_at_ms=np.fromiter((h.ready_at_ms for h in found), np.float64, len(rows)),
+                all_resident=all(h.held == Held.RESIDENT for h in found),
             )
         return arrays

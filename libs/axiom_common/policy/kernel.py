@@ -14,26 +14,29 @@ within exceeds that load, and delays have cost this adapter as much already (ski
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from axiom_common.model.reason import Reason
 from axiom_common.policy import load_times
 from axiom_common.policy.registry import (
-    ADAPTER_FILTERS,
-    LAST_FILTERS,
+    CAPABILITY_FILTERS,
+    LATE_FILTERS,
     PICKERS,
     REQUEST_FILTERS,
-    ProspectFilter,
 )
 from axiom_common.policy.scorers.adapter_affinity import (
+    COLD_AFFINITY,
     RESIDENT,
     SAFE_EVICTION,
     Held,
     adapter_affinity,
 )
 from axiom_common.policy.view import (
+    LOAD,
+    PREFILL,
     REASON_CODE,
     VACANT,
     VACANT_CODE,
@@ -44,28 +47,30 @@ from axiom_common.policy.view import (
     Floats,
     Holders,
     Ints,
+    Links,
     Prospect,
     Rows,
+    Terms,
+    Wanted,
 )
 
 PROBE_ONE_IN = 20
 """The share of a base model's requests that tries an engine which was never heard from."""
 
-
-def _last_first(filters: dict[Reason, ProspectFilter]) -> list[tuple[int, ProspectFilter]]:
-    return [(REASON_CODE[reason], refuses) for reason, refuses in reversed(filters.items())]
-
-
-_REQUEST, _ADAPTER, _LAST = map(_last_first, (REQUEST_FILTERS, ADAPTER_FILTERS, LAST_FILTERS))
-_QUARANTINED = REASON_CODE[Reason.QUARANTINED]
+_STANDING = [
+    [(REASON_CODE[reason], refuses) for reason, refuses in reversed(filters.items())]
+    for filters in (CAPABILITY_FILTERS, REQUEST_FILTERS)
+]
+_LATE = [(REASON_CODE[reason], refuses) for reason, refuses in reversed(LATE_FILTERS.items())]
+"""Last filter first: an earlier one overwrites, so it names the reason."""
 _STALE = REASON_CODE[Reason.STALE_TELEMETRY]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(NamedTuple):
     """The outcome on rows. `ranked` are those that could win, best first; empty: nobody can.
 
-    `refusals` holds a reason's code for each row, 0 for candidates, VACANT_CODE for vacant rows.
+    `refusals` holds a reason's code for each row, 0 for candidates, VACANT_CODE for vacant rows. To
+    read only: it may be the ask's own `standing`.
     """
 
     prospect: Prospect
@@ -77,105 +82,121 @@ def choose(view: FleetView, ask: Ask) -> Choice:
     """Decide on a frozen view. Pure."""
     prospect = predict(view, ask)
     refusals = refuse(prospect)
-    (rows,) = _contenders(prospect, refusals == 0).nonzero()
+    rows = _contenders(prospect, refusals == 0)
     ranked = PICKERS[ask.profile.picker](prospect, rows) if len(rows) > 1 else rows
-    return Choice(prospect=prospect, refusals=refusals, ranked=ranked)
+    return Choice(prospect, refusals, ranked)
+
+
+def standing(view: FleetView, wanted: Wanted) -> Codes:
+    """The code of the first reason that stands against each row for all that want the same, however
+    much is in flight; 0 for none. It changes only when the rules write a row."""
+    refusals = np.zeros(len(view.identity), np.int8)
+    capability, request = _STANDING
+    for code, refuses in capability:
+        np.putmask(refusals, refuses(view, wanted), code)
+    np.putmask(refusals, view.refusal != 0, view.refusal)
+    for code, refuses in request:
+        np.putmask(refusals, refuses(view, wanted), code)
+    np.putmask(refusals, view.base_model == VACANT, VACANT_CODE)
+    return refusals
 
 
 def predict(view: FleetView, ask: Ask) -> Prospect:
     """Everything that filters and pickers look at, for every row."""
-    rows = len(view.identity)
-    if ask.holders is None:
-        held = np.full(rows, Held.RESIDENT, np.int8)
-        affinity = np.full(rows, RESIDENT)
-        load_ms = load_term_ms = np.zeros(rows)
+    terms_ms = view.terms_ms.copy()
+    terms_ms[PREFILL] *= ask.prompt_tokens
+    if ask.holders is None or ask.links is None:
+        held, affinity, load_ms = _at_home(len(view.identity))
     else:
-        held, remaining_ms = _spread_out(ask.holders, rows, ask.now_ms)
-        transfer_ms = load_times.transfer_ms(view, ask.size_bytes)
-        h2d_ms = load_times.queue_ms(view, ask.now_ms) + transfer_ms
-        cold_ms = load_times.fetch_ms(view, ask.size_bytes) + h2d_ms
-        affinity = adapter_affinity(
-            held, view.slot, remaining_ms=remaining_ms, h2d_ms=h2d_ms, cold_ms=cold_ms
-        )
-        load_ms = load_times.load_ms(
-            held, remaining_ms=remaining_ms, h2d_ms=h2d_ms, cold_ms=cold_ms
-        )
-        stall_ms = np.where(held < Held.LOADING, transfer_ms * view.in_flight, 0.0)
-        load_term_ms = load_ms + stall_ms
-    terms_ms = np.array(
-        (
-            view.wait_ms + view.crowd_ms,
-            ask.prompt_tokens * view.prefill_ms_per_token,
-            load_term_ms,
-            view.kv_ms,
-            view.thermal_ms,
-            view.latency_ms,
-        )
-    )
-    return Prospect(
-        view=view,
-        ask=ask,
-        held=held,
-        affinity=affinity,
-        load_ms=load_ms,
-        terms_ms=terms_ms,
-        cost_us=_cost_us(terms_ms, ask.weights),
-    )
+        held, affinity, load_ms, stall_ms = _loads(view, ask.holders, ask.links, ask.now_ms)
+        np.add(load_ms, stall_ms, out=terms_ms[LOAD])
+    return Prospect(view, ask, held, affinity, load_ms, terms_ms, _cost_us(terms_ms, ask.weights))
+
+
+@lru_cache(maxsize=64)
+def _at_home(rows: int) -> tuple[Codes, Floats, Floats]:
+    """The base model is everywhere and needs no load: `Held`, affinity, load. To read only."""
+    columns = np.full(rows, Held.RESIDENT, np.int8), np.full(rows, RESIDENT), np.zeros(rows)
+    for column in columns:
+        column.flags.writeable = False
+    return columns
+
+
+def _loads(
+    view: FleetView, holders: Holders, links: Links, now_ms: float
+) -> tuple[Codes, Floats, Floats, Floats]:
+    """`Held`, affinity, and the times that a load takes and takes from those in flight, for every
+    row: as if nobody held the adapter, then as it is where somebody does."""
+    h2d_ms = load_times.queue_ms(view, now_ms) + links.transfer_ms
+    load_ms = links.fetch_ms + h2d_ms
+    stall_ms = links.transfer_ms * view.in_flight
+    affinity = COLD_AFFINITY.take(view.slot)
+    held = np.zeros(len(load_ms), np.int8)
+    rows = holders.rows
+    held[rows] = holders.held
+    if holders.all_resident:
+        affinity[rows] = RESIDENT
+        load_ms[rows] = stall_ms[rows] = 0.0
+        return held, affinity, load_ms, stall_ms
+    times = {
+        "remaining_ms": np.maximum(holders.remaining_ms, holders.ready_at_ms - now_ms),
+        "h2d_ms": h2d_ms[rows],
+        "cold_ms": load_ms[rows],
+    }
+    affinity[rows] = adapter_affinity(holders.held, view.slot[rows], **times)
+    load_ms[rows] = load_times.load_ms(holders.held, **times)
+    stall_ms[rows[holders.held >= Held.LOADING]] = 0.0
+    return held, affinity, load_ms, stall_ms
 
 
 def refuse(prospect: Prospect) -> Codes:
     """The code of the first reason against each row, as `Choice.refusals`."""
     view, ask = prospect.view, prospect.ask
-    refusals = np.zeros(len(view.identity), np.int8)
-    # Last filter first: the earlier one overwrites, so it names the reason.
-    for code, refuses in _LAST:
-        np.putmask(refusals, refuses(prospect), code)
-    if ask.holders is not None:
-        for code, refuses in _ADAPTER:
-            if code != _QUARANTINED or ask.profile.quarantine:
-                np.putmask(refusals, refuses(prospect), code)
-    np.putmask(refusals, view.refusal != 0, view.refusal)
-    for code, refuses in _REQUEST:
-        np.putmask(refusals, refuses(prospect), code)
-    np.putmask(refusals, view.base_model == VACANT, VACANT_CODE)
+    late = None
+    for code, refuses in _LATE:
+        mask = refuses(prospect)
+        if mask is not None and _some(mask):
+            late = np.zeros(len(mask), np.int8) if late is None else late
+            np.putmask(late, mask, code)
+    refusals = ask.standing if late is None else np.where(ask.standing, ask.standing, late)
     if not _probes(ask):
-        _set_aside(refusals, view.unheard)
-    _set_aside(refusals, view.stale)
-    return refusals
+        refusals = _set_aside(refusals, view.unheard)
+    return _set_aside(refusals, view.stale)
 
 
 def _probes(ask: Ask) -> bool:
     return ask.request_hash % PROBE_ONE_IN == 0
 
 
-def _set_aside(refusals: Codes, without_news: Bools) -> None:
+def _set_aside(refusals: Codes, without_news: Bools) -> Codes:
     """The soft filter: refuse candidates without fresh news while others remain."""
     if not _some(without_news):
-        return
+        return refusals
     candidates = refusals == 0
-    if _some(candidates & ~without_news):
-        np.putmask(refusals, candidates & without_news, _STALE)
+    if not _some(candidates & ~without_news):
+        return refusals
+    return np.where(candidates & without_news, np.int8(_STALE), refusals)
 
 
-def _contenders(prospect: Prospect, candidates: Bools) -> Bools:
+def _contenders(prospect: Prospect, candidates: Bools) -> Rows:
     """The candidates that the picker may take: probes first, then the rings."""
-    if _probes(prospect.ask) and _some(candidates & prospect.view.unheard):
-        return candidates & prospect.view.unheard
-    if not prospect.ask.profile.quarantine:
-        return candidates
-    home = candidates & (prospect.held >= Held.LOADING)
-    if not _load_is_worth_it(prospect, home, candidates & ~home):
-        return home
-    first = candidates & (prospect.affinity > SAFE_EVICTION)
-    return candidates if _load_is_worth_it(prospect, first, candidates & ~first) else first
+    ask = prospect.ask
+    if _probes(ask) and _some(probed := candidates & prospect.view.unheard):
+        return probed.nonzero()[0]
+    (rows,) = candidates.nonzero()
+    if ask.holders is None or not ask.profile.quarantine:
+        return rows
+    for is_near in (prospect.held[rows] >= Held.LOADING, prospect.affinity[rows] > SAFE_EVICTION):
+        near = rows[is_near]
+        if len(near) == len(rows) or (
+            len(near) and not _load_is_worth_it(prospect, near, rows[~is_near])
+        ):
+            return near
+    return rows
 
 
-def _load_is_worth_it(prospect: Prospect, near: Bools, far: Bools) -> bool:
+def _load_is_worth_it(prospect: Prospect, near: Rows, far: Rows) -> bool:
     """Whether a load on one of `far` beats the delay at the best of `near`."""
-    if not _some(far):
-        return False
-    if not _some(near):
-        return True
     load_ms = prospect.load_ms[far].min()
     is_dear = prospect.view.delay_ms[near].min() > load_ms
     return bool(is_dear and prospect.ask.waited_ms >= load_ms)
@@ -186,16 +207,8 @@ def _some(mask: Bools) -> bool:
     return bool(np.count_nonzero(mask))
 
 
-def _cost_us(terms_ms: Floats, weights: Floats) -> Ints:
+def _cost_us(terms_ms: Terms, weights: Terms) -> Ints:
     """The weighted sum of each column, added term by term in their order."""
     cost_ms: Floats = np.add.reduce(weights * terms_ms, axis=0)
-    return np.rint(cost_ms * 1000.0).astype(np.int64)
-
-
-def _spread_out(holders: Holders, rows: int, now_ms: float) -> tuple[Codes, Floats]:
-    """The holders as columns: `Held` and the rest of a load, for every row."""
-    held = np.zeros(rows, np.int8)
-    held[holders.rows] = holders.held
-    remaining_ms = np.zeros(rows)
-    remaining_ms[holders.rows] = np.maximum(holders.remaining_ms, holders.ready_at_ms - now_ms)
-    return held, remaining_ms
+    cost_ms *= 1000.0
+    return np.rint(cost_ms, out=cost_ms).astype(np.int64)

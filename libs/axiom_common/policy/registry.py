@@ -29,14 +29,15 @@ from axiom_common.policy.pickers.least_loaded import least_loaded
 from axiom_common.policy.pickers.round_robin import round_robin
 from axiom_common.policy.scorers.prefix_match import prefix_match
 from axiom_common.policy.scorers.queue_pressure import queue_pressure
-from axiom_common.policy.view import Bools, Floats, Prospect, Rows
+from axiom_common.policy.view import Bools, FleetView, Prospect, Rows, Wanted
 
 EngineFilter = Callable[[Facts], bool]
-ProspectFilter = Callable[[Prospect], Bools]
-Scorer = Callable[[Prospect], Floats]
+StandingFilter = Callable[[FleetView, Wanted], Bools]
+ProspectFilter = Callable[[Prospect], Bools | None]
+Scorer = Callable[[Prospect, int], float]
 Picker = Callable[[Prospect, Rows], Rows]
 
-REQUEST_FILTERS: dict[Reason, ProspectFilter] = {
+REQUEST_FILTERS: dict[Reason, StandingFilter] = {
     Reason.BASE_MISMATCH: base_mismatch,
     Reason.ROLE_MISMATCH: role_mismatch,
 }
@@ -51,34 +52,36 @@ ENGINE_FILTERS: dict[Reason, EngineFilter] = {
 }
 """On the engine alone; they run when its state changes, and leave the reason in its row."""
 
-ADAPTER_FILTERS: dict[Reason, ProspectFilter] = {
+CAPABILITY_FILTERS: dict[Reason, StandingFilter] = {
     Reason.LORA_DISABLED: lora_disabled,
     Reason.RANK_TOO_LARGE: rank_too_large,
+}
+"""On what the engine was started with. With those above they stand for many requests alike, so
+their outcome is kept (`kernel.standing`) until a row changes."""
+
+LATE_FILTERS: dict[Reason, ProspectFilter] = {
     Reason.LOAD_FAILED: load_failed,
     Reason.AGENT_SILENT: agent_silent,
     Reason.QUARANTINED: quarantined,
-}
-"""For requests with an adapter only."""
-
-LAST_FILTERS: dict[Reason, ProspectFilter] = {
     Reason.ENGINE_FAILED: engine_failed,
     Reason.SATURATED: saturated,
 }
-"""Last, because every other reason says more of the engine."""
+"""On the one request and the moment; the last two because every other reason says more of the
+engine. A filter may answer None: it refuses no row."""
 
 SCORERS: dict[Term, tuple[str, Scorer]] = {
     Term.WAIT: (
         "queue-pressure",
-        lambda p: queue_pressure(p.view.wait_ms, p.ask.profile.wait_cap_ms),
+        lambda p, at: queue_pressure(p.view.wait_ms.item(at), p.ask.profile.wait_cap_ms),
     ),
-    Term.PREFILL: ("prefix-match", lambda p: prefix_match(len(p.affinity))),
-    Term.ADAPTER_LOAD: ("adapter-affinity", lambda p: p.affinity),
-    Term.KV: ("kv-headroom", lambda p: p.view.kv_headroom),
-    Term.THERMAL: ("thermal-safety", lambda p: p.view.thermal_safety),
-    Term.LATENCY: ("latency-health", lambda p: p.view.latency_health),
+    Term.PREFILL: ("prefix-match", lambda _, __: prefix_match()),
+    Term.ADAPTER_LOAD: ("adapter-affinity", lambda p, at: p.affinity.item(at)),
+    Term.KV: ("kv-headroom", lambda p, at: p.view.kv_headroom.item(at)),
+    Term.THERMAL: ("thermal-safety", lambda p, at: p.view.thermal_safety.item(at)),
+    Term.LATENCY: ("latency-health", lambda p, at: p.view.latency_health.item(at)),
 }
-"""What each cost term is about, as a score that people see; one weight serves both. The last three
-are columns: their rules ran when the engine's state changed (policy.rules)."""
+"""What each cost term is about, as a score of one row that people see; one weight serves both. The
+last three are columns: their rules ran when the engine's state changed (policy.rules)."""
 
 PICKERS: dict[str, Picker] = {
     "cost": least_cost,

@@ -6,10 +6,12 @@ Arrays only, so that the numpy kernel and a compiled one can read one memory; `F
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from axiom_common.model.decision import Term
 from axiom_common.model.engine import Role
 from axiom_common.model.reason import Reason
 from axiom_common.policy.profile import Profile
@@ -20,9 +22,17 @@ Codes = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.intp]
+Terms = npt.NDArray[np.float64]
+"""One line a `Term`, in its order."""
 
 _DTYPES = {"Floats": np.float64, "Ints": np.int64, "Codes": np.int8, "Bools": np.bool_}
-_DTYPES["Hashes"] = np.uint64
+_DTYPES |= {"Hashes": np.uint64, "Terms": np.float64}
+_TERMS = list(Term)
+WAIT, PREFILL, LOAD, KV, THERMAL, LATENCY = (
+    _TERMS.index(term)
+    for term in (Term.WAIT, Term.PREFILL, Term.ADAPTER_LOAD, Term.KV, Term.THERMAL, Term.LATENCY)
+)
+"""Lines of `Terms`."""
 
 VACANT = 0
 """The base model of a row that no engine uses; `stable_hash` is never 0."""
@@ -41,12 +51,13 @@ class FleetView:
     """One entry a row; a row is an engine or vacant. Names hash to 64 bits (`stable_hash`).
 
     Times in ms, link rates in bytes a ms. `refusal` is a reason's code, `role` a role's, `slot` a
-    `Slot`. `in_flight`, `wait_ms`, `crowd_ms`, `delay_ms`, `loads_done_at_ms` and `slot` count what
-    is in flight; everything else stands as the rules wrote it.
+    `Slot`. `in_flight`, `wait_ms`, `delay_ms`, `loads_done_at_ms`, `slot` and the first line of
+    `terms_ms` count what is in flight; everything else stands as the rules wrote it.
 
-    `wait_ms` passes before the prefill starts. `crowd_ms` is what those in flight add to the rest
-    of a request: they share the engine's steps. `delay_ms` is what a request loses there besides
+    `wait_ms` passes before the prefill starts. `delay_ms` is what a request loses there besides
     its own work and load: the wait, and what KV pressure, throttling and ill health cost.
+    `terms_ms` is what any request costs there: the wait and what those in flight add to the rest of
+    a request, because they share the engine's steps; the prefill of one token; no load.
     """
 
     identity: Hashes
@@ -59,17 +70,13 @@ class FleetView:
     slot: Codes
     in_flight: Ints
     wait_ms: Floats
-    crowd_ms: Floats
-    prefill_ms_per_token: Floats
+    terms_ms: Terms
     load_queue_ms: Floats
     loads_done_at_ms: Floats
     h2d_fixed_ms: Floats
     h2d_bytes_per_ms: Floats
     store_fixed_ms: Floats
     store_bytes_per_ms: Floats
-    kv_ms: Floats
-    thermal_ms: Floats
-    latency_ms: Floats
     delay_ms: Floats
     kv_headroom: Floats
     thermal_safety: Floats
@@ -78,7 +85,12 @@ class FleetView:
 
 def vacant_view(rows: int) -> FleetView:
     """A view of `rows` vacant rows."""
-    return FleetView(**{f.name: np.zeros(rows, _DTYPES[str(f.type)]) for f in fields(FleetView)})
+    return FleetView(
+        **{
+            f.name: np.zeros((len(Term), rows) if f.type == "Terms" else rows, _DTYPES[str(f.type)])
+            for f in fields(FleetView)
+        }
+    )
 
 
 def resized(view: FleetView, rows: int) -> FleetView:
@@ -86,62 +98,75 @@ def resized(view: FleetView, rows: int) -> FleetView:
     larger = vacant_view(rows)
     for column in fields(FleetView):
         old = getattr(view, column.name)
-        getattr(larger, column.name)[: len(old)] = old
+        getattr(larger, column.name)[..., : old.shape[-1]] = old
     return larger
 
 
 def first_rows(view: FleetView, rows: int) -> FleetView:
     """The first `rows` rows, on the same memory."""
-    return FleetView(**{f.name: getattr(view, f.name)[:rows] for f in fields(FleetView)})
+    return FleetView(**{f.name: getattr(view, f.name)[..., :rows] for f in fields(FleetView)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holders:
+class Holders(NamedTuple):
     """Where one adapter is: rows and, for each, `Held` and the rest of a load under way.
 
-    The rest is the larger of `remaining_ms` and `ready_at_ms` - now.
+    The rest is the larger of `remaining_ms` and `ready_at_ms` - now. `all_resident`: every one is.
     """
 
     rows: Rows
     held: Codes
     remaining_ms: Floats
     ready_at_ms: Floats
+    all_resident: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """One request in the kernel's terms. `holders` is None for the base model: it needs no slot.
+class Links(NamedTuple):
+    """For an adapter of one size: host RAM to HBM, and store to host RAM, on idle links; ms."""
 
-    `failed` is True on rows where the adapter's load failed, `closed` where nobody could load it,
-    `excluded` where this very request failed. `weights` are the profile's, one row a `Term`.
-    `waited_ms` is what waiting at this adapter's engines has cost since its last load. `turn` is
-    the identity that round robin took last.
-    """
+    transfer_ms: Floats
+    fetch_ms: Floats
+
+
+class Wanted(NamedTuple):
+    """What many requests have in common. `rank` is None for the base model: it needs no slot."""
 
     base_model: int
     role: int
-    rank: int
-    size_bytes: int
+    rank: int | None
+
+
+class Ask(NamedTuple):
+    """One request in the kernel's terms. `holders` and `links` are None for the base model.
+
+    `standing` is `kernel.standing` for `wanted`. `failed` is True on rows where the adapter's load
+    failed, `closed` where nobody could load it, `excluded` where this very request failed; None:
+    nowhere. `weights` are the profile's, one line a `Term`. `waited_ms` is what waiting at this
+    adapter's engines has cost since its last load. `turn` is the identity that round robin took
+    last.
+    """
+
+    wanted: Wanted
+    standing: Codes
     prompt_tokens: int
     affinity_hash: int
     request_hash: int
     now_ms: float
     profile: Profile
-    weights: Floats
+    weights: Terms
     holders: Holders | None
-    failed: Bools
-    closed: Bools
-    excluded: Bools
+    links: Links | None
+    failed: Bools | None
+    closed: Bools | None
+    excluded: Bools | None
     waited_ms: float
     turn: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prospect:
+class Prospect(NamedTuple):
     """What is predicted for the ask on every row; filters and pickers judge this.
 
-    `load_ms` is the time until the adapter could run. `terms_ms` has one row a `Term`, in its
-    order; `cost_us` is their weighted sum, rounded.
+    `load_ms` is the time until the adapter could run. `cost_us` is the weighted sum of `terms_ms`,
+    rounded. To read only: rows of asks for the base model share some of it.
     """
 
     view: FleetView
@@ -149,5 +174,5 @@ class Prospect:
     held: Codes
     affinity: Floats
     load_ms: Floats
-    terms_ms: Floats
+    terms_ms: Terms
     cost_us: Ints

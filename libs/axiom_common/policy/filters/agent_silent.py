@@ -19,6 +19,7 @@ def loads_allowed(facts: Facts) -> bool:
     return not (is_suspect or evidence.agent_dead or evidence.ensure_failed)
 
 
-def agent_silent(prospect: Prospect) -> Bools:
+def agent_silent(prospect: Prospect) -> Bools | None:
     """True where a load is needed and not allowed."""
-    return prospect.ask.closed & (prospect.held < Held.RESIDENT)
+    closed = prospect.ask.closed
+    return None if closed is None else closed & (prospect.held < Held.RESIDENT)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from axiom_common.policy.view import Bools, Prospect
+from axiom_common.policy.view import Bools, FleetView, Wanted
 
 
-def base_mismatch(prospect: Prospect) -> Bools:
+def base_mismatch(view: FleetView, wanted: Wanted) -> Bools:
     """True where the base model is not the one that was asked for."""
-    mismatch: Bools = prospect.view.base_model != np.uint64(prospect.ask.base_model)
+    mismatch: Bools = view.base_model != np.uint64(wanted.base_model)
     return mismatch

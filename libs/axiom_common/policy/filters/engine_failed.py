@@ -5,6 +5,6 @@ from __future__ import annotations
 from axiom_common.policy.view import Bools, Prospect
 
 
-def engine_failed(prospect: Prospect) -> Bools:
+def engine_failed(prospect: Prospect) -> Bools | None:
     """True where the request was sent before."""
     return prospect.ask.excluded

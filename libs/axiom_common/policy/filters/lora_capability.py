@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from axiom_common.policy.view import Bools, Prospect
+from axiom_common.policy.view import Bools, FleetView, Wanted
 
 
-def lora_disabled(prospect: Prospect) -> Bools:
-    """True where the engine has no adapter slots at all."""
-    disabled: Bools = prospect.view.max_lora_rank == 0
+def lora_disabled(view: FleetView, wanted: Wanted) -> Bools:
+    """True where an adapter is wanted and the engine has no slots for any."""
+    disabled: Bools = (view.max_lora_rank == 0) & (wanted.rank is not None)
     return disabled
 
 
-def rank_too_large(prospect: Prospect) -> Bools:
+def rank_too_large(view: FleetView, wanted: Wanted) -> Bools:
     """True where the engine's buffers are too small for the adapter's rank."""
-    return prospect.view.max_lora_rank < prospect.ask.rank
+    return view.max_lora_rank < (wanted.rank or 0)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from axiom_common.policy.view import Bools, Prospect
 
 
-def quarantined(prospect: Prospect) -> Bools:
-    """True where the affinity is negative."""
+def quarantined(prospect: Prospect) -> Bools | None:
+    """True where the affinity is negative; nowhere for the base model and for baselines."""
+    if prospect.ask.holders is None or not prospect.ask.profile.quarantine:
+        return None
     return prospect.affinity < 0.0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from axiom_common.model.engine import Role
-from axiom_common.policy.view import ROLE_CODE, Bools, Prospect
+from axiom_common.policy.view import ROLE_CODE, Bools, FleetView, Wanted
 
 
-def role_mismatch(prospect: Prospect) -> Bools:
+def role_mismatch(view: FleetView, wanted: Wanted) -> Bools:
     """True where the role is neither `both` nor the one that was asked for."""
-    role = prospect.view.role
-    mismatch: Bools = (role != ROLE_CODE[Role.BOTH]) & (role != prospect.ask.role)
+    mismatch: Bools = (view.role != ROLE_CODE[Role.BOTH]) & (view.role != wanted.role)
     return mismatch

@@ -48,6 +48,10 @@ class Slot:
     FREE: Final = 2
 
 
+COLD_AFFINITY = np.array([QUARANTINED, SAFE_EVICTION, COLD_FREE_SLOT])
+"""By `Slot`: the score where nothing of the adapter is."""
+
+
 def adapter_affinity(
     held: Codes, slot: Codes, *, remaining_ms: Floats, h2d_ms: Floats, cold_ms: Floats
 ) -> Floats:

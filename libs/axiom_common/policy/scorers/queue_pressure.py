@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from axiom_common.policy.engine_row import WaitRule
-from axiom_common.policy.view import Floats
 
 
 def predicted_wait_ms(wait: WaitRule, *, in_flight: int, queued_tokens: int) -> float:
@@ -14,6 +11,6 @@ def predicted_wait_ms(wait: WaitRule, *, in_flight: int, queued_tokens: int) -> 
     return wait.base_ms + wait.per_request_ms * queued + wait.per_token_ms * queued_tokens
 
 
-def queue_pressure(wait_ms: Floats, wait_cap_ms: float) -> Floats:
+def queue_pressure(wait_ms: float, wait_cap_ms: float) -> float:
     """The score in [0, 1]: 1 without a wait, 0 at the cap."""
-    return 1.0 - np.minimum(1.0, wait_ms / wait_cap_ms)
+    return 1.0 - min(1.0, wait_ms / wait_cap_ms)
