@@ -16,7 +16,7 @@ from tests.owner import TestOwner, task_owner
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
 from axiom_common.model.adapter import AdapterState
-from axiom_common.model.engine import EngineStatus, GpuState, NodeState
+from axiom_common.model.engine import EngineStatus, GpuState, HostState, NodeState
 from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import (
     EngineAdapter,
@@ -38,6 +38,7 @@ from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.clock import FakeClock, settle
 from axiom_common.testing.engine import FakeEngine
 from axiom_common.testing.gpus import FakeGpus
+from axiom_common.testing.host import FakeHost
 from axiom_common.testing.registry import FakeRegistry
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.bounds import REGISTERED_MAX
@@ -182,6 +183,7 @@ async def bench(
             registry=registry,
             connect=lambda engine: EngineLink(engine=engines[engine_id(NODE, engine.name)]),
             gpus=gpus,
+            host=FakeHost(),
             clock=clock,
             life="this one",
             on_superseded=superseded.set,
@@ -209,6 +211,7 @@ async def test_the_first_word_is_whole_and_figures_come_on_the_beat_numbered_wit
         assert {b.incarnation for b in at.beats} == {1}
         assert [e.engine for e in at.state.engines] == [E1, E2]
         assert [g.temperature_c for g in at.state.gpus] == [50.0, None]
+        assert at.state.host == HostState(memory_total_bytes=1 << 40, adapter_cache_bytes=0)
         assert all(e.sample > old for e, old in zip(at.state.engines, samples, strict=True))
         assert {b.gpus for b in at.beats} == {None}, "they are as they were"
         at.gpus.lose(0)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 
+from axiom_common.drivers.host_facts import HostFacts
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_credentials import NatsCredentials
@@ -83,6 +84,7 @@ async def serve(
         connect=lambda engine: connect(engine, clock),
         source=source,
         gpus=NvmlGpus(clock),
+        host=HostFacts(clock, adapter_dirs=settings.adapter_dirs),
         clock=clock,
         life=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         on_superseded=end_superseded,

@@ -9,6 +9,7 @@ from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.gpu import Gpus
+from axiom_common.ports.host import Host
 from axiom_common.ports.registry import Registry
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
@@ -53,6 +54,7 @@ class AgentApp:
         connect: Connect,
         source: SettingsSource[AgentSettings] | None = None,
         gpus: Gpus,
+        host: Host,
         clock: Clock,
         life: str,
         on_superseded: Callable[[], None],
@@ -64,6 +66,7 @@ class AgentApp:
         self._bus = bus
         self._registry = registry
         self._gpus = gpus
+        self._host = host
         self._clock = clock
         self._log = Log("axiom.node-agent", clock)
         self._on_superseded = on_superseded
@@ -96,6 +99,7 @@ class AgentApp:
             self.books.values(),
             self._plans,
             gpus,
+            host,
             bus,
             clock,
             self.metrics,
@@ -118,11 +122,12 @@ class AgentApp:
     async def start(self, owner: Owner) -> None:
         """Start all tasks in `owner`; returns when it listens on the bus."""
         jobs: dict[str, Coroutine[None, None, None]] = {
+            "read GPUs": self._gpus.run(self._reporter.changed),
+            "read host": self._host.run(self._adapter_paths),
             "expire vectors": self._expire(),
             "hold incarnation": self._hold_incarnation(),
             "report": self._report(),
             "follow plans": self._follow_plans(),
-            "read GPUs": self._gpus.run(self._reporter.changed),
         }
         if self._watch is not None:
             jobs["watch settings"] = self._watch.run()
@@ -178,6 +183,10 @@ class AgentApp:
         if await self._engines.apply(wanted, self._owner):
             self._handlers.engines_changed()
             self._plan_changed()
+
+    def _adapter_paths(self) -> list[str]:
+        """Where the adapters lie that engines of this node answer to."""
+        return [path for book in self.books.values() for path in book.registered.values()]
 
     def _plan_changed(self) -> None:
         self._reporter.changed()

@@ -24,6 +24,7 @@ from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.gpu import Gpus
+from axiom_common.ports.host import Host
 from axiom_common.runtime.logging import Log
 from axiom_common.state.region_view import NodeBeat
 from axiom_common.wire import subjects
@@ -60,6 +61,7 @@ class Reporter:
         books: Collection[EngineBook],
         plans: PlanWatch,
         gpus: Gpus,
+        host: Host,
         bus: Bus,
         clock: Clock,
         metrics: AgentMetrics,
@@ -76,6 +78,7 @@ class Reporter:
         self._books = books
         self._plans = plans
         self._gpus = gpus
+        self._host = host
         self._bus = bus
         self._clock = clock
         self._metrics = metrics
@@ -252,6 +255,7 @@ class Reporter:
             base=self._told.base if kind is ReportKind.DELTA else None,
             engines=engines,
             gpus=gpus,
+            host=self._host.read() if kind is ReportKind.FULL else None,
             plan=self._plans.book.status,
         )
 

@@ -15,6 +15,7 @@ from axiom_common.wire.bounds import ENGINES_MAX, RESIDENTS_MAX
 
 _Slots = Annotated[int, Field(ge=0, le=RESIDENTS_MAX)]
 _Ms = Annotated[float, Field(ge=0, le=3_600_000)]
+_Directory = Annotated[str, Field(pattern=r"^/", max_length=1024)]
 _Gbps = Annotated[float, Field(gt=0, le=100_000)]
 
 
@@ -81,13 +82,15 @@ class EngineSettings(_Part):
 
 
 class AgentSettings(ServiceSettings):
-    """`names_ms`: how often an engine is asked for its list of names when nothing else asks."""
+    """`names_ms`: how often an engine is asked for its list of names when nothing else asks.
+    `adapter_dirs`: where adapters lie on this host, to tell of that disk before one is loaded."""
 
     node: Token
     port: Port = 9102
     beat_ms: PositiveMs = 250.0
     poll_ms: PositiveMs = 250.0
     names_ms: PositiveMs = 2_000.0
+    adapter_dirs: Annotated[tuple[_Directory, ...], Field(max_length=16)] = ()
     engines: Annotated[tuple[EngineSettings, ...], Field(min_length=1, max_length=ENGINES_MAX)]
 
     @field_validator("engines")
