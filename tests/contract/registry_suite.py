@@ -169,6 +169,18 @@ class RegistrySuite:
                 assert {entry.key for entry in told if entry} == {"mine"}
                 assert {entry.key for entry in absent if entry} == {"absent"}
 
+    async def test_a_watch_of_one_key_tells_that_it_was_lost(self) -> None:
+        async with self.bucket() as (there, bucket), watching(bucket, key="k") as told:
+            before = Entry("k", b"v", await bucket.put("k", b"v"))
+            await eventually(lambda: before in told)
+            await there.wipe()
+            await eventually(lambda: told[-1] is None and told.count(None) == 2)
+            lost = told[-2]
+            assert lost is not None
+            assert (lost.key, lost.value, lost.lost) == ("k", None, True)
+            await succeeds(lambda: bucket.put("k", b"w"), despite=UnavailableError)
+            await eventually(lambda: told[-1] is not None and told[-1].value == b"w")
+
     async def test_in_a_lasting_bucket_nothing_expires(self) -> None:
         async with self.open() as there:
             bucket = await there.registry.bucket(there.bucket, lasting=True)

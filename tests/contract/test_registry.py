@@ -168,6 +168,20 @@ class TestNatsRegistry(RegistrySuite):
             await eventually(lambda: [e.key for e in told if e and e.lost] == ["k"])
             assert await bucket.create("k", b"again") > before
 
+    async def test_a_watch_of_one_key_notices_a_bucket_that_was_made_anew(self) -> None:
+        async with self.bucket() as (there, bucket), watching(bucket, key="k") as told:
+            for _ in range(3):
+                before = await bucket.put("k", b"v")
+            await eventually(lambda: Entry("k", b"v", before) in told)
+            own = await nats.connect(self.server.url)
+            await own.jetstream().delete_key_value(there.bucket)
+            again = await own.jetstream().create_key_value(bucket=there.bucket, direct=True)
+            await again.put("k", b"w")
+            await own.close()
+            await eventually(lambda: [e.value for e in told if e][-1] == b"w")
+            last = [entry for entry in told if entry][-1]
+            assert last.revision > before
+
     async def test_who_missed_that_a_bucket_was_made_anew_finds_out_by_a_conflict(self) -> None:
         async with self.bucket() as (there, bucket):
             before = [await bucket.put("k", b"%d" % n) for n in range(3)]
