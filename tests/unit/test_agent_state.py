@@ -265,6 +265,21 @@ def test_an_unload_frees_the_slot_of_an_sglang() -> None:
     assert view_of(book, 2.0).free_slots == 1
 
 
+def test_a_list_by_use_says_what_host_ram_holds_and_in_which_order() -> None:
+    book = EngineBook(replace(declared(), kind=SGLANG), lambda: None)
+    book.saw_sample(sample(max_loras=2), 0.0)
+    book.saw_models(replace(models("a", "b", "c"), by_use=True), 0.0)
+    resident, host = AdapterState.RESIDENT, AdapterState.HOST
+    assert residents(book) == {"a": host, "b": resident, "c": resident}
+    # While something runs the youngest may still be on their way into a slot.
+    book.saw_sample(replace(sample(max_loras=2), running=1), 1.0)
+    book.saw_models(replace(models("b", "c", "a"), by_use=True), 1.0)
+    assert residents(book) == {"b": resident, "c": resident, "a": host}
+    book.saw_sample(sample(max_loras=2), 2.0)
+    book.saw_models(replace(models("c", "a"), by_use=True), 2.0)
+    assert residents(book) == {"c": resident, "a": resident}
+
+
 def test_what_an_engine_counts_is_told() -> None:
     book = EngineBook(declared(), lambda: None)
     ranks = (EngineRank(rank=0, running=1), EngineRank(rank=1, waiting=2))

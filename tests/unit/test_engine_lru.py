@@ -65,6 +65,25 @@ def test_an_engine_that_frees_what_is_unloaded_has_its_slot_at_once() -> None:
     assert shown(lru.resized(hbm_slots=1, host_slots=2).forgotten(EngineAdapter("c"))) == "b"
 
 
+@pytest.mark.parametrize(
+    ("listed", "is_idle", "after"),
+    [
+        ("d b a c", True, "d b A C"),
+        ("d b a c", False, "d B a C"),
+        ("c", True, "C"),
+        ("e f", False, "e f"),
+        ("", True, ""),
+        ("a b c d e f", True, "a b c d E F"),
+    ],
+    ids=["idle", "busy", "others-gone", "others-came", "none", "more-than-known-room"],
+)
+def test_a_list_by_use_is_what_host_ram_holds(listed: str, is_idle: bool, after: str) -> None:
+    lru = loaded("a", "b", "c")
+    assert shown(lru) == "a B C"
+    names = map(EngineAdapter, listed.split())
+    assert shown(lru.listed(names, 9.0, is_idle=is_idle)) == after
+
+
 def test_an_unload_forgets_the_name_and_its_copy_goes_when_its_turn_comes() -> None:
     lru = loaded("a", "b").forgotten(EngineAdapter("a"))
     assert shown(lru) == "(A) B"

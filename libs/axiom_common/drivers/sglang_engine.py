@@ -15,6 +15,8 @@ srt/lora/lora_registry.py, srt/lora/mem_pool.py, srt/entrypoints/http_server.py)
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from axiom_common.drivers.engine_client import (
     METRICS_PATH,
     MODELS_PATH,
@@ -72,7 +74,7 @@ class SglangEngine:
 
     async def models(self) -> EngineModels:
         """List the names that the engine answers to, least recently used first."""
-        return await self._client.models()
+        return replace(await self._client.models(), by_use=True)
 
     async def residency(self) -> EngineResidency | None:
         """None: SGLang has no word on residency."""

@@ -77,10 +77,15 @@ class EngineResidency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineModels:
-    """What GET /v1/models lists: the base models, and the adapters with their paths."""
+    """What GET /v1/models lists: the base models, and the adapters with their paths.
+
+    Adapters stand in the order of their loads; `by_use`: the list is what host RAM holds, the least
+    recently used first (SGLang).
+    """
 
     base: tuple[str, ...]
     adapters: dict[EngineAdapter, str]
+    by_use: bool = False
 
 
 class Engine(Protocol):

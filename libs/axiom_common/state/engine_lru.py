@@ -196,6 +196,22 @@ class EngineLru:
         )
         return _within_capacity(_nameless_give_way(sized))
 
+    def listed(self, host: Iterable[EngineAdapter], now_ms: float, *, is_idle: bool) -> EngineLru:
+        """After the engine listed what host RAM holds, least recently used first.
+
+        The youngest of an idle engine are in its slots; while requests run or wait, some of the
+        youngest may be on their way, and slots are as they were taken to be.
+        """
+        names = tuple(dict.fromkeys(host))
+        if is_idle:
+            in_hbm = set(names[max(0, len(names) - self.hbm_slots) :])
+        else:
+            in_hbm = {copy.adapter for copy in self.hbm}
+        copies = tuple(
+            AdapterCopy(adapter=name, in_hbm=name in in_hbm, known_ms=now_ms) for name in names
+        )
+        return replace(self, copies=copies, host_slots=max(self.host_slots, len(names)))
+
     def emptied(self) -> EngineLru:
         """After the engine started anew."""
         return replace(self, copies=())

@@ -105,7 +105,11 @@ class EngineBook:
 
     def saw_models(self, models: EngineModels, now_ms: float) -> None:
         """The engine listed its names. Names that are new to the agent were loaded by others."""
-        self._infer_from_names(models.adapters, now_ms)
+        if models.by_use:
+            idle = self.sample is not None and self.sample.running + self.sample.waiting == 0
+            self._infer(self.lru.listed(models.adapters, now_ms, is_idle=idle))
+        else:
+            self._infer_from_names(models.adapters, now_ms)
         self.names.listed(models, now_ms)
         self._observe(now_ms)
 
