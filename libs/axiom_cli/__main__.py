@@ -7,6 +7,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Coroutine
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +16,7 @@ import uvloop
 
 from axiom_cli import adapter_commands
 from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
+from axiom_cli.bench.telemetry import TelemetryBenchOptions, bench_telemetry
 from axiom_cli.demo.command import DemoOptions, demo
 from axiom_cli.doctor import Wanted, doctor
 from axiom_cli.machine import commit, machine, version
@@ -245,6 +247,31 @@ def nats_key_command(
     """Make the key of a NATS user: the seed into a file, the public key for the topology told."""
     with told_errors(as_json=as_json):
         write_key(seed_file, as_json=as_json)
+
+
+class Source(StrEnum):
+    """How agents know what is resident."""
+
+    EXTENSION = "extension"
+    POLLED = "polled"
+
+
+@bench_app.command("telemetry")
+def bench_telemetry_command(
+    nodes: Annotated[int, typer.Option(min=1, max=4096, help="In the region, all in all.")] = 50,
+    agents: Annotated[int, typer.Option(min=1, max=64, help="Of them with a real agent.")] = 4,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="Measured.")] = 40.0,
+    source: Annotated[
+        Source, typer.Option(help="How agents know what is resident.")
+    ] = Source.EXTENSION,
+    as_json: AsJson = False,
+) -> None:
+    """From a change in an engine to a gateway's view, and the CPU of each part."""
+    options = TelemetryBenchOptions(
+        nodes=nodes, agents=agents, seconds=seconds, source=source.value, as_json=as_json
+    )
+    with told_errors(as_json=as_json):
+        _run(bench_telemetry(options))
 
 
 @app.command("version")

@@ -60,14 +60,15 @@ async def running(
     argv: Sequence[str | Path],
     *,
     log_path: Path,
-    core: int,
+    core: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Running]:
-    """Start on a core, give it, end it and what it started."""
+    """Start on a core (None: on those of this process), give it, end it and what it started."""
     die = die_with_parent()
 
     def in_child() -> None:
-        os.sched_setaffinity(0, {core})
+        if core is not None:
+            os.sched_setaffinity(0, {core})
         if die is not None:
             die()
 
