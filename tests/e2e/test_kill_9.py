@@ -6,6 +6,8 @@ The rest goes on serving, the view is full again within 5 s, nothing acknowledge
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -43,6 +45,10 @@ OUTAGE_S = 2.5
 LONG_OUTAGE_S = 6.0
 """Longer than an agent may be silent before it is dead."""
 RECOVERY_S = 5.0
+SLOWEST_S = 8.0
+"""An agent is suspect after 2 s of silence, and a lost answer is asked for again after 2.5 s; a
+request that waited for all of its `ensure_ms` would take 30 s."""
+PAUSE_S = 12.0
 VICTIMS = [agent_name("node-1"), TELEMETRY, SCHEDULER, VALKEY_PROCESS, NATS_PROCESS, GATEWAY]
 
 
@@ -59,6 +65,7 @@ class Traffic:
 
     url: str
     served: int = 0
+    slowest_s: float = 0.0
     refused: list[str] = field(default_factory=list)
     unreachable: int = 0
     _stop: bool = False
@@ -78,6 +85,7 @@ class Traffic:
             "max_tokens": 4,
             "messages": [{"role": "user", "content": f"what is {model}"}],
         }
+        began = time.monotonic()
         try:
             async with session.post(f"{self.url}/v1/chat/completions", json=body) as response:
                 text = await response.text()
@@ -87,6 +95,7 @@ class Traffic:
             return
         if response.status == 200 and text.rstrip().endswith("[DONE]"):
             self.served += 1
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
         else:
             self.refused.append(f"{response.status} {model}: {text[:200]}")
 
@@ -185,8 +194,29 @@ async def test_kill_9(stack: Stack, victim: str, outage_s: float) -> None:
     assert not traffic.refused, traffic.refused[:5]
     if victim != GATEWAY:
         assert traffic.unreachable == 0
+        assert traffic.slowest_s < SLOWEST_S
     assert acknowledged
     assert acknowledged <= adapters
+
+
+async def test_a_paused_agent_keeps_no_request_waiting(stack: Stack) -> None:
+    """A host that hangs keeps its connections: only its silence tells."""
+    traffic = Traffic(stack.gateway_url)
+    async with admin_of(stack.gateway_url) as admin, asyncio.TaskGroup() as group:
+        await full_view(admin, stack, within_s=RECOVERY_S)
+        for number in range(CLIENTS):
+            group.create_task(traffic.client(number))
+        await served_more(traffic, 20, within_s=10)
+        pid = stack.processes[agent_name("node-1")].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(PAUSE_S)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        traffic.stop()
+    assert not traffic.refused, traffic.refused[:5]
+    assert traffic.slowest_s < SLOWEST_S
 
 
 async def all_adapters(stack: Stack) -> set[str]:
