@@ -60,15 +60,20 @@ class Crowd:
 
     async def join(self, node: NodeId, *, incarnation: int, engines: int = 1) -> None:
         """An agent begins, anew where it ran."""
+        self.begin(node, incarnation=incarnation, engines=engines)
+        await self.tell_all(node)
+
+    def begin(self, node: NodeId, *, incarnation: int, engines: int = 1) -> None:
+        """The same, but its first words are lost on their way."""
         self._silent.discard(node)
         self.states[node] = NodeState(
             region=self._region,
             node=node,
             incarnation=incarnation,
-            seq=0,
+            seq=1,
+            base=1,
             engines=tuple(_engine(node, number) for number in range(engines)),
         )
-        await self.tell_all(node)
 
     async def leave(self, node: NodeId) -> None:
         """An agent ends in order."""

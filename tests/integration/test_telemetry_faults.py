@@ -9,20 +9,17 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 from tests.eventually import eventually, succeeds
 from tests.owner import task_owner
 from tests.servers import ChildServer, running
+from tests.telemetry_parts import Telemetry, telemetry_server
 
-from axiom_cli.stack.servers import ServerKind
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsBucket, NatsRegistry
@@ -42,36 +39,6 @@ BEAT_S = 0.1
 NODES = 5
 FORGOTTEN = "axiom_telemetry_nodes_forgotten_total"
 INVALID = "axiom_telemetry_invalid_messages_total"
-
-
-class Telemetry:
-    """The process, and what it says of itself."""
-
-    def __init__(self, server: ChildServer) -> None:
-        self.server = server
-
-    async def readyz(self) -> dict[str, Any]:
-        """The body of /readyz."""
-        body: dict[str, Any] = json.loads(await self._get("/readyz"))
-        return body
-
-    async def degraded(self, expected: list[str]) -> None:
-        """Wait until it says that just this is degraded; liveness thaws 5 s after a loss."""
-        async with asyncio.timeout(10):
-            while (await self.readyz())["degraded"] != expected:
-                await asyncio.sleep(0.02)
-
-    async def metric(self, sample: str) -> float:
-        """The value of a sample of /metrics, 0 when it is not there."""
-        lines = (await self._get("/metrics")).splitlines()
-        values = [line.rpartition(" ")[2] for line in lines if line.startswith(sample + " ")]
-        return float(values[0]) if values else 0.0
-
-    async def _get(self, path: str) -> str:
-        url = f"{self.server.url}{path}"
-        async with aiohttp.ClientSession() as client, client.get(url) as answer:
-            assert answer.status == 200
-            return await answer.text()
 
 
 @dataclass
@@ -133,7 +100,12 @@ class Fleet:
 def telemetry(
     module_nats: ChildServer, module_valkey: ChildServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Telemetry]:
-    process = _telemetry(module_nats, module_valkey, tmp_path_factory.mktemp("telemetry"))
+    process = telemetry_server(
+        tmp_path_factory.mktemp("telemetry"),
+        region=REGION,
+        nats_url=module_nats.url,
+        redis_url=module_valkey.url,
+    )
     with running(process) as server:
         yield Telemetry(server)
 
@@ -316,22 +288,6 @@ async def test_it_starts_before_its_servers(
     module_nats.start()
     module_valkey.start()
     await fleet.current()
-
-
-def _telemetry(nats: ChildServer, valkey: ChildServer, directory: Path) -> ChildServer:
-    """The process as a child that is ready when /healthz answers."""
-
-    def command(_: Path, port: int) -> list[str]:
-        flags = ["--region", REGION, "--port", str(port)]
-        flags += ["--nats-url", nats.url, "--redis-url", valkey.url]
-        return [sys.executable, "-m", "axiom_telemetry", *flags]
-
-    def serving(connection: socket.socket) -> bool:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        return b" 200 " in connection.recv(64)
-
-    kind = ServerKind(name="telemetry", scheme="http", command=command, serving=serving)
-    return ChildServer(kind, directory / "telemetry")
 
 
 def _node(node: NodeId, *, incarnation: int = 1) -> NodeState:
