@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+from tests.cache_parts import put_state
 from tests.eventually import eventually
 from tests.owner import TestOwner, task_owner
 
@@ -21,17 +22,19 @@ from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId, engine_id
 from axiom_common.model.tenant import DEFAULT_TENANT
+from axiom_common.ports.gpu import Gpus
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.gpus import FakeGpus
+from axiom_common.testing.host import FakeHost
 from axiom_common.testing.registry import FakeRegistry
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import desired, keys, subjects
 from axiom_common.wire.reports import decode_node_report
-from axiom_common.wire.schemas import NodeRecord, encode
 from axiom_gateway.app import GatewayApp
 from axiom_gateway.settings import GatewaySettings
 from axiom_node_agent.app import AgentApp
+from axiom_node_agent.node_engines import EngineLink
 from axiom_node_agent.settings import AgentSettings
 from axiom_sim.engine.engine import EngineConfig, SimulatedEngine
 from axiom_sim.engine.server import EngineServer
@@ -103,7 +106,8 @@ class Region:
         self.engines: list[SimEngine] = []
         self.agent: AgentApp | None = None
 
-    async def start_agent(self, *, names_ms: float = 200.0) -> None:
+    async def start_agent(self, *, names_ms: float = 200.0, gpus: Gpus | None = None) -> None:
+        """One GPU an engine, by the order of both."""
         settings = AgentSettings(
             region=REGION,
             node=NODE,
@@ -118,8 +122,9 @@ class Region:
                     "hbm_slots": engine._config.max_loras,
                     "host_slots": engine._config.max_cpu_loras,
                     "max_num_seqs": engine._config.max_num_seqs or 64,
+                    "gpus": (number,),
                 }
-                for engine in self.engines
+                for number, engine in enumerate(self.engines)
             ),
         )
         self.drivers = {engine.id: VllmEngine(engine.url) for engine in self.engines}
@@ -127,8 +132,9 @@ class Region:
             settings,
             bus=self.agent_bus,
             registry=self.registry,
-            engines=self.drivers,
-            gpus=FakeGpus(),
+            connect=lambda engine: EngineLink(engine=self.drivers[engine_id(NODE, engine.name)]),
+            gpus=gpus or FakeGpus(),
+            host=FakeHost(),
             clock=self.clock,
             life=uuid.uuid4().hex,
             on_superseded=self._superseded,
@@ -169,13 +175,7 @@ class Region:
         await FakeBus(self.owner, self.hub).subscribe(subjects.all_node_reports(REGION), keep)
         await eventually(lambda: seen)
         state = seen[0]
-        await self.cache.put_if_newer(
-            NODE,
-            incarnation=state.incarnation,
-            seq=state.seq,
-            record=encode(NodeRecord(state=state)),
-            ttl_ms=30_000,
-        )
+        await put_state(self.cache, state)
 
     def engine(self, engine: str | EngineId) -> SimEngine:
         return next(e for e in self.engines if e.id == engine)
