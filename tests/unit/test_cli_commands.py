@@ -27,6 +27,9 @@ from axiom_cli.machine import machine, version
         ("adapters", "list"),
         ("adapters", "show"),
         ("adapters", "delete"),
+        ("bench",),
+        ("bench", "gateway"),
+        ("bench", "telemetry"),
         ("version",),
     ],
 )
@@ -66,6 +69,13 @@ def test_version_is_the_distributions() -> None:
     found = json.loads(told.stdout)
     assert (found["version"], found["machine"]) == (version(), machine())
     assert found.keys() == {"version", "machine", "commit"}
+
+
+def test_what_can_not_be_measured_is_an_error() -> None:
+    arguments = ["bench", "telemetry", "--nodes", "1", "--agents", "2", "--json"]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 1
+    assert json.loads(told.stdout)["error"]["code"] == "invalid-input"
 
 
 def test_the_machine_is_told_in_the_keys_that_figures_have() -> None:

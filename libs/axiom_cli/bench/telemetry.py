@@ -120,7 +120,7 @@ async def _measure(
         for node in region.engine_urls:
             await loads.one(session, node)
         await check_source(region, options.source, session)
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(min(SETTLE_S, options.seconds / 2))
         loads.taken_ms.clear()
         requests = _Requests()
         asking = group.create_task(requests.run(session, region.gateway_url), name="ask")

@@ -87,8 +87,8 @@ async def check_truth(
     deadline = asyncio.get_running_loop().time() + TRUTH_TIMEOUT_S
     try:
         while True:
-            wrong = _differences(truth, loaded, "the gateway", await _gateways(region, session))
-            wrong += _differences(truth, loaded, "the shadow cache", await _cached(cache))
+            wrong = differences(truth, loaded, "the gateway", await _gateways(region, session))
+            wrong += differences(truth, loaded, "the shadow cache", await _cached(cache))
             if not wrong:
                 return
             if asyncio.get_running_loop().time() > deadline:
@@ -108,9 +108,11 @@ async def _published(region: TelemetryRegion) -> dict[str, Truth]:
     raise UnavailableError(f"the publisher did not become quiet within {TRUTH_TIMEOUT_S} s")
 
 
-def _differences(
+def differences(
     truth: Mapping[str, Truth], loaded: Loaded, where: str, seen: Mapping[str, Truth]
 ) -> list[str]:
+    """Which nodes are not as they are, said for people. Of those that run, the youngest names are
+    in the slots."""
     wrong = [
         f"{node} in {where}" for node, residents in truth.items() if seen.get(node) != residents
     ]

@@ -48,7 +48,6 @@ class ViewClient:
 
     clock: Clock
     first_ms: dict[Key, float] = field(default_factory=dict)
-    events: int = 0
     _waiting: defaultdict[Key, asyncio.Event] = field(
         default_factory=lambda: defaultdict(asyncio.Event)
     )
@@ -68,7 +67,7 @@ class ViewClient:
                     now_ms = self.clock.now_ms()
                     for kind, data in stream.feed(chunk):
                         if kind == "node":
-                            self._take(_DECODER.decode(data), now_ms)
+                            self.take(data, now_ms)
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
             raise UnavailableError(f"the gateway's watch broke: {error!r}") from error
         raise UnavailableError("the gateway ended the watch")
@@ -77,13 +76,16 @@ class ViewClient:
         """When the adapter was first seen there, once it was; TimeoutError."""
         key = (node, adapter)
         if key not in self.first_ms:
-            async with asyncio.timeout(timeout_s):
-                await self._waiting[key].wait()
-            del self._waiting[key]
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._waiting[key].wait()
+            finally:
+                del self._waiting[key]
         return self.first_ms[key]
 
-    def _take(self, view: SeenView, now_ms: float) -> None:
-        self.events += 1
+    def take(self, data: bytes, now_ms: float) -> None:
+        """A view that came at `now_ms`."""
+        view = _DECODER.decode(data)
         for engine in view.engines:
             for resident in engine.residents:
                 key = (view.node, resident.adapter)
