@@ -15,7 +15,6 @@ import pytest
 from tests.contract.engine_suite import HBM_SLOTS, HOST_SLOTS
 from tests.contract.vllm_client import VllmClient
 
-from axiom_common.drivers.vllm_engine import VllmEngine
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.state.engine_lru import EngineLru
 
@@ -28,9 +27,8 @@ STEPS = 40
 class Twins:
     """An engine and the replay of what happens to it."""
 
-    def __init__(self, client: VllmClient, engine: VllmEngine) -> None:
+    def __init__(self, client: VllmClient) -> None:
         self.client = client
-        self.engine = engine
         self.lru = EngineLru(hbm_slots=HBM_SLOTS, host_slots=HOST_SLOTS)
         self.running: frozenset[EngineAdapter] = frozenset()
         self.story: list[str] = []
@@ -55,8 +53,7 @@ class Twins:
 
     async def compare(self) -> None:
         """Both hold the same, in the same order; what runs has been touched by each step since."""
-        told = await self.engine.residency()
-        assert told is not None
+        told = await self.client.held()
         lru = self.lru.touched(self.running, 0.0)
         inferred = [copy.adapter if copy.named else NAMELESS for copy in lru.copies]
         in_hbm = [copy.adapter if copy.named else NAMELESS for copy in lru.hbm]
@@ -71,16 +68,14 @@ class InferredResidencySuite:
     async def twins(self, place: tuple[str, str]) -> AsyncIterator[Twins]:
         """After loads of as many new names as there are host copies, nothing older is left."""
         url, folder = place
-        engine = VllmEngine(url)
         async with aiohttp.ClientSession() as session:
             client = VllmClient(url, session, base="tiny", path=lambda n: f"{folder}/ad{n}")
             await client.unload(*NAMES)
-            twins = Twins(client, engine)
+            twins = Twins(client)
             for name in NAMES[:HOST_SLOTS]:
                 await twins.load(name)
             yield twins
             await client.unload(*NAMES)
-        await engine.close()
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_any_sequence_of_loads_uses_and_unloads(self, twins: Twins, seed: int) -> None:
@@ -114,5 +109,5 @@ class InferredResidencySuite:
 
 
 def shown(name: EngineAdapter) -> EngineAdapter:
-    """The driver shows a copy without a name as its number in brackets."""
+    """A copy without a name is told as its number in brackets."""
     return NAMELESS if name.startswith("(") else name

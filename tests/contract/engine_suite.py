@@ -33,7 +33,6 @@ class EngineUnderTest:
     path: Callable[[EngineAdapter], str]
     missing_path: str
     run: Callable[[EngineAdapter], AbstractAsyncContextManager[None]]
-    tells_residency: bool
     tells_use: bool = True
     names_max: int | None = None
 
@@ -65,10 +64,6 @@ class EngineSuite:
             ):
                 with pytest.raises(UnavailableError):
                     await call
-            if test.tells_use:
-                # What never tells is not asked.
-                with pytest.raises(UnavailableError):
-                    await test.gone.residency()
 
     async def test_models_are_the_base_and_what_is_loaded(self) -> None:
         async with self.open() as test:
@@ -154,29 +149,6 @@ class EngineSuite:
             assert after.prompt_tokens > before.prompt_tokens
             assert after.generation_tokens > before.generation_tokens
             assert after.started_s == before.started_s
-
-    async def test_residency_is_told_in_order_of_use_or_not_at_all(self) -> None:
-        async with self.open() as test:
-            await test.load(*NAMES[:3])
-            async with test.run(NAMES[1]):
-                pass
-            told = await test.engine.residency()
-            assert (told is not None) == test.tells_residency
-            if told is not None:
-                assert told.hbm == (NAMES[2], NAMES[1])
-                assert told.host[-3:] == (NAMES[0], NAMES[2], NAMES[1])
-                assert (told.hbm_slots, told.host_slots) == (HBM_SLOTS, HOST_SLOTS)
-
-    async def test_an_unloaded_copy_goes_on_taking_room_without_its_name(self) -> None:
-        async with self.open() as test:
-            await test.load(*NAMES[:2])
-            await test.engine.unload(NAMES[0])
-            told = await test.engine.residency()
-            assert (told is not None) == test.tells_residency
-            if told is not None:
-                assert len(told.hbm) == HBM_SLOTS
-                assert told.hbm[1] == NAMES[1]
-                assert told.hbm[0] not in (await test.engine.models()).adapters
 
     async def idle(self, test: EngineUnderTest) -> EngineSample:
         """The first sample without a running request."""

@@ -79,7 +79,7 @@ class Ear:
 
     async def agrees(self) -> None:
         """What was pushed becomes what the engine holds, its own order included."""
-        judge = await self.engine.residency()
+        judge = await self.client.held()
         try:
             await eventually(lambda: self.told == judge, within_s=1.0)
         except AssertionError:

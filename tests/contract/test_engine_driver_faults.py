@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from axiom_common.drivers.sglang_engine import LOADS_PATH, SglangEngine
-from axiom_common.drivers.vllm_engine import RESIDENCY_PATH, VllmEngine
+from axiom_common.drivers.vllm_engine import VllmEngine
 from axiom_common.errors import EngineCallError, UnavailableError
 from axiom_common.model.ids import EngineAdapter
 
@@ -113,7 +113,6 @@ async def test_errors_carry_status_and_message(
         with pytest.raises(EngineCallError) as refused:
             await engine.load(NAME, "/a")
         assert (refused.value.status, str(refused.value)) == (status, message)
-        assert await engine.residency() is None
 
 
 @both
@@ -123,47 +122,9 @@ async def test_answers_that_are_not_what_was_asked_for(driver: type[Driver], bod
         return web.Response(text=body)
 
     async with engine_that(answer, driver) as engine:
-        told = [engine.residency()] if driver is VllmEngine else []
-        for call in (engine.models(), engine.sample(), *told):
+        for call in (engine.models(), engine.sample()):
             with pytest.raises(EngineCallError):
                 await call
-
-
-async def test_an_engine_without_the_route_is_asked_for_residency_once_a_process() -> None:
-    asked: list[str] = []
-    reachable = True
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        asked.append(request.path)
-        if not reachable:
-            assert request.transport is not None
-            request.transport.close()
-        return web.json_response({"detail": "Not Found"}, status=404)
-
-    async with engine_that(answer) as engine:
-        assert await engine.residency() is None
-        assert await engine.residency() is None
-        assert asked.count(RESIDENCY_PATH) == 1
-        reachable = False
-        assert not await engine.healthy()
-        reachable = True
-        assert await engine.residency() is None
-        assert asked.count(RESIDENCY_PATH) == 2
-
-
-async def test_a_residency_that_fails_for_once_is_asked_for_again() -> None:
-    statuses = iter([503, 200])
-    worker = {"gpu_slots": [None, 7], "cpu_cached": [9, 7], "max_loras": 2, "max_cpu_loras": 4}
-
-    async def answer(_: web.Request) -> web.StreamResponse:
-        told = {"names": {NAME: 7}, "workers": [worker]}
-        return web.json_response(told, status=next(statuses))
-
-    async with engine_that(answer) as engine:
-        assert await engine.residency() is None
-        told = await engine.residency()
-        assert told is not None
-        assert (told.hbm, told.host) == ((NAME,), ("(9)", NAME))
 
 
 async def test_names_that_nobody_could_ask_for_are_left_out() -> None:

@@ -30,15 +30,11 @@ from axiom_common.testing.engine import FakeEngine
 
 
 class TestFakeEngine(EngineSuite):
-    tells_residency = False
-
     @asynccontextmanager
     async def open(self) -> AsyncIterator[EngineUnderTest]:
         fake = FakeEngine(
             max_loras=HBM_SLOTS,
-            max_cpu_loras=HOST_SLOTS,
             absent={MISSING},
-            tells_residency=self.tells_residency,
         )
 
         @asynccontextmanager
@@ -54,12 +50,7 @@ class TestFakeEngine(EngineSuite):
             path=lambda name: f"/adapters/{name}",
             missing_path=MISSING,
             run=run,
-            tells_residency=self.tells_residency,
         )
-
-
-class TestFakeEngineThatTells(TestFakeEngine):
-    tells_residency = True
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +64,7 @@ def stock_engine(folders: Path) -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(scope="module")
-def telling_engine(folders: Path) -> Iterator[str]:
-    with running(simulated_engine(folders / "telling", "--tell-residency")) as server:
-        yield server.url
-
-
 class TestVllmEngine(EngineSuite):
-    tells_residency = False
-
     @pytest.fixture(autouse=True)
     def _engine(self, stock_engine: str, folders: Path) -> None:
         self.url = stock_engine
@@ -93,18 +76,8 @@ class TestVllmEngine(EngineSuite):
             self.url,
             base="tiny",
             path=lambda name: str(self.adapters / name),
-            tells_residency=self.tells_residency,
         ) as test:
             yield test
-
-
-class TestVllmEngineThatTells(TestVllmEngine):
-    tells_residency = True
-
-    @pytest.fixture(autouse=True)
-    def _engine(self, telling_engine: str, folders: Path) -> None:
-        self.url = telling_engine
-        self.adapters = folders
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +115,6 @@ class TestSglangEngine(EngineSuite):
                 path=lambda name: str(self.adapters / name),
                 missing_path=MISSING,
                 run=run,
-                tells_residency=False,
                 tells_use=False,
                 names_max=HOST_SLOTS,
             )

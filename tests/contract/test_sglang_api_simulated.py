@@ -1,7 +1,7 @@
 """SGLang's API by the simulated server, held to shapes that were read in SGLang's source.
 
-`tests/golden/sglang-answers.json` holds one answer a call, as SGLang's own code makes it (files are
-named there); the simulated server's answers must have the same members with the same types.
+`tests/recorded/sglang-answers.json` holds one answer a call, as SGLang's own code makes it (the
+files are named there); the simulated server's must have the same members with the same types.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.contract.vllm_client import COMPLETIONS, VllmClient
 from tests.eventually import succeeds
 from tests.servers import running
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "sglang-answers.json"
+GOLDEN = Path(__file__).parent.parent / "recorded" / "sglang-answers.json"
 SHAPES: dict[str, Any] = json.loads(GOLDEN.read_text())
 LOAD, UNLOAD = "/load_lora_adapter", "/unload_lora_adapter"
 NAMES = [f"ad{number}" for number in range(6)]

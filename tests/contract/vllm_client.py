@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from tests.contract.engine_suite import HBM_SLOTS, HOST_SLOTS
 
 from axiom_common.model.ids import EngineAdapter
+from axiom_common.ports.engine import EngineResidency
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -132,6 +134,19 @@ class VllmClient:
         """The one sample of a metric with these labels."""
         [sample] = [s for s in await self.samples(name) if labels.items() <= s.labels.items()]
         return sample.value
+
+    async def held(self) -> EngineResidency:
+        """The same as names in LRU order; a copy whose name was unloaded is `(number)`."""
+        slots, host, numbers = await self.residency()
+        names = {number: EngineAdapter(name) for name, number in numbers.items()}
+        told = [names.get(number, EngineAdapter(f"({number})")) for number in host]
+        return EngineResidency(
+            # Each use touches slot and host copy alike, so both keep one order.
+            hbm=tuple(n for n, number in zip(told, host, strict=True) if number in slots),
+            host=tuple(told),
+            hbm_slots=HBM_SLOTS,
+            host_slots=HOST_SLOTS,
+        )
 
     async def residency(self) -> tuple[list[int | None], list[int], dict[str, int]]:
         """(slots, host copies oldest first, numbers by name), where the engine tells."""

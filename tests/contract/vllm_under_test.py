@@ -18,7 +18,7 @@ MISSING = "/nowhere/at/all"
 
 @asynccontextmanager
 async def driver_under_test(
-    url: str, *, base: str, path: Callable[[EngineAdapter], str], tells_residency: bool
+    url: str, *, base: str, path: Callable[[EngineAdapter], str]
 ) -> AsyncIterator[EngineUnderTest]:
     """The engine at `url`, with no name of the suite registered before and after."""
     engine = VllmEngine(url)
@@ -39,7 +39,6 @@ async def driver_under_test(
             path=path,
             missing_path=MISSING,
             run=run,
-            tells_residency=tells_residency,
         )
         await client.unload(*NAMES)
     await engine.close()

@@ -56,7 +56,5 @@ class TestDriver(EngineSuite):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[EngineUnderTest]:
-        async with driver_under_test(
-            self.url, base="tiny", path=self.path, tells_residency=True
-        ) as test:
+        async with driver_under_test(self.url, base="tiny", path=self.path) as test:
             yield test

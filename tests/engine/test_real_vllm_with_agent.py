@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.agent_process import ENGINE, Node, get_json, running_agent
+from tests.contract.vllm_client import RESIDENCY
 from tests.engine.real_engine import RealEngine
 from tests.eventually import eventually
 
-from axiom_common.drivers.vllm_engine import RESIDENCY_PATH
 from axiom_common.model.adapter import AdapterState, ResidencySource
 from axiom_common.model.engine import EngineStatus
 from axiom_common.model.ensure import EnsureOutcome
@@ -29,7 +29,7 @@ RESIDENT, HOST = AdapterState.RESIDENT, AdapterState.HOST
 async def node(
     tmp_path: Path, region: RegionId, nats_url: str, engine: RealEngine
 ) -> AsyncIterator[Node]:
-    get_json(f"{engine.url}{RESIDENCY_PATH}?hide")
+    get_json(f"{engine.url}{RESIDENCY}?hide")
     async with running_agent(tmp_path, region, nats_url, engine.url, engine.model) as node:
         await node.ready()
         yield node
@@ -37,7 +37,7 @@ async def node(
 
 def held(engine: RealEngine) -> list[tuple[str, AdapterState]]:
     """The engine's own word: adapters with a name, least recently used first, and their tier."""
-    told = get_json(f"{engine.url}{RESIDENCY_PATH}?judge")
+    told = get_json(f"{engine.url}{RESIDENCY}?judge")
     [worker] = told["workers"]
     names = {number: name for name, number in told["names"].items()}
     return [

@@ -306,7 +306,7 @@ def test_pages_beyond_bounds_are_refused() -> None:
 def test_a_page_of_a_real_engine() -> None:
     """Recorded from vLLM 0.32 with `--max-loras 2 --num-gpu-blocks-override 512` after ten
     requests, its buckets left out."""
-    page = (Path(__file__).parent.parent / "golden" / "vllm-0.32-metrics.txt").read_text()
+    page = (Path(__file__).parent.parent / "recorded" / "vllm-0.32-metrics.txt").read_text()
     sample = read_metrics(page)
     assert sample == EngineSample(
         running=0,

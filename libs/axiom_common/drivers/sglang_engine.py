@@ -27,7 +27,7 @@ from axiom_common.drivers.engine_client import (
 from axiom_common.drivers.sglang_metrics import read_sample
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import EngineAdapter
-from axiom_common.ports.engine import EngineModels, EngineResidency, EngineSample
+from axiom_common.ports.engine import EngineModels, EngineSample
 
 LOADS_PATH = "/v1/loads"
 LOAD_PATH = "/load_lora_adapter"
@@ -75,10 +75,6 @@ class SglangEngine:
     async def models(self) -> EngineModels:
         """List the names that the engine answers to, least recently used first."""
         return replace(await self._client.models(), by_use=True)
-
-    async def residency(self) -> EngineResidency | None:
-        """None: SGLang has no word on residency."""
-        return None
 
     async def load(self, name: EngineAdapter, path: str) -> None:
         """Register `name` and make it resident, unless it is registered for this path already."""

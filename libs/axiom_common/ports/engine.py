@@ -104,10 +104,6 @@ class Engine(Protocol):
         """List the names that the engine answers to."""
         ...
 
-    async def residency(self) -> EngineResidency | None:
-        """The engine's own word on residency, or None where it has none (stock vLLM)."""
-        ...
-
     async def load(self, name: EngineAdapter, path: str) -> None:
         """Register `name` and make it resident. Loading a registered name again is no error, unless
         it stands for another path: that is refused like a load that fails."""

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
 from axiom_common.errors import EngineCallError, UnavailableError
 from axiom_common.model.ids import EngineAdapter
-from axiom_common.ports.engine import EngineModels, EngineResidency, EngineSample, Histogram
+from axiom_common.ports.engine import EngineModels, EngineSample, Histogram
 
 
 @dataclass(slots=True)
 class FakeEngine:
-    """Keeps adapters as vLLM does: two nested LRUs, loads that activate, unloads that forget.
+    """Answers to names as vLLM does: to as many as are loaded, until they are unloaded.
 
     What a test sets: `running`, `waiting`, `deferred`, `kv_usage` (shown as they are), `absent`
-    (paths that hold no adapter), `down` (no answer), `fail_loads` (the next n loads answer 500),
-    `tells_residency` (as with an extension). `begin` and `end` stand for a request's run.
+    (paths that hold no adapter), `down` (no answer), `fail_loads` (the next n loads answer 500).
+    `begin` and `end` stand for a request's run.
     """
 
     base: str = "base"
     max_loras: int = 2
-    max_cpu_loras: int = 4
     running: int = 0
     waiting: int = 0
     deferred: int = 0
@@ -29,13 +27,9 @@ class FakeEngine:
     absent: set[str] = field(default_factory=set)
     down: bool = False
     fail_loads: int = 0
-    tells_residency: bool = False
     loads: list[EngineAdapter] = field(default_factory=list)
     unloads: list[EngineAdapter] = field(default_factory=list)
     _paths: dict[EngineAdapter, str] = field(default_factory=dict)
-    _numbers: dict[EngineAdapter, int] = field(default_factory=dict)
-    _hbm: OrderedDict[int, EngineAdapter] = field(default_factory=OrderedDict)
-    _host: OrderedDict[int, EngineAdapter] = field(default_factory=OrderedDict)
     _in_use: dict[EngineAdapter, int] = field(default_factory=dict)
     _steps: int = 0
     _requests: int = 0
@@ -71,20 +65,8 @@ class FakeEngine:
         self._answer()
         return EngineModels(base=(self.base,), adapters=dict(self._paths))
 
-    async def residency(self) -> EngineResidency | None:
-        """What it holds, if it tells."""
-        self._answer()
-        if not self.tells_residency:
-            return None
-        return EngineResidency(
-            hbm=tuple(self._shown(self._hbm)),
-            host=tuple(self._shown(self._host)),
-            hbm_slots=self.max_loras,
-            host_slots=self.max_cpu_loras,
-        )
-
     async def load(self, name: EngineAdapter, path: str) -> None:
-        """Register and activate."""
+        """Register."""
         self._answer()
         if name in self._paths:
             if self._paths[name] != path:
@@ -96,12 +78,10 @@ class FakeEngine:
         if path in self.absent:
             raise EngineCallError(f"No adapter found for {path}", status=404)
         self.loads.append(name)
-        self._numbers[name] = len(self.loads)
-        self._use(name)
         self._paths[name] = path
 
     async def unload(self, name: EngineAdapter) -> None:
-        """Forget the name; the copies stay."""
+        """Forget the name."""
         self._answer()
         if self._paths.pop(name, None) is not None:
             self.unloads.append(name)
@@ -115,8 +95,6 @@ class FakeEngine:
             raise AssertionError(f"{name} is not registered")
         self.running += 1
         self._in_use[name] = self._in_use.get(name, 0) + 1
-        for running in self._in_use:
-            self._use(running)
         self._steps += 1
         self._requests += 1
         self._prompt_tokens += 16
@@ -132,8 +110,8 @@ class FakeEngine:
 
     def restart(self) -> None:
         """A new process at the same address: it knows nothing of the old one."""
-        for memory in (self._paths, self._numbers, self._hbm, self._host, self._in_use):
-            memory.clear()
+        self._paths.clear()
+        self._in_use.clear()
         self.running = self.waiting = self.deferred = 0
         self._steps = self._requests = self._prompt_tokens = self._generation_tokens = 0
         self._started_s += 1.0
@@ -142,21 +120,3 @@ class FakeEngine:
     def _answer(self) -> None:
         if self.down:
             raise UnavailableError("the engine is down")
-
-    def _use(self, name: EngineAdapter) -> None:
-        number = self._numbers[name]
-        if number not in self._host and len(self._host) >= self.max_cpu_loras:
-            oldest, _ = self._host.popitem(last=False)
-            self._hbm.pop(oldest, None)
-        if number not in self._hbm and len(self._hbm) >= self.max_loras:
-            self._hbm.popitem(last=False)
-        for memory in (self._host, self._hbm):
-            memory[number] = name
-            memory.move_to_end(number)
-
-    def _shown(self, memory: OrderedDict[int, EngineAdapter]) -> list[EngineAdapter]:
-        registered = {self._numbers[name] for name in self._paths}
-        return [
-            name if number in registered else EngineAdapter(f"({number})")
-            for number, name in memory.items()
-        ]

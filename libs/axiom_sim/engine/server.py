@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from axiom_common.drivers.engine_client import HEALTH_PATH, METRICS_PATH, MODELS_PATH
-from axiom_common.drivers.vllm_engine import LOAD_PATH, RESIDENCY_PATH, UNLOAD_PATH
+from axiom_common.drivers.vllm_engine import LOAD_PATH, UNLOAD_PATH
 from axiom_common.errors import InvalidInputError
 from axiom_common.wire.headers import REQUEST_ID
 from axiom_sim.engine.answers import DONE, error_event, model_list
@@ -34,6 +34,8 @@ from axiom_sim.engine.openai_api import Question, read_chat, read_completion, re
 from axiom_sim.engine.refusals import RefusedError, bad_field, internal_error
 
 VERSION = "0.32.0"
+RESIDENCY_PATH = "/agent/lora_residency"
+"""What a test's own probe in a real engine tells there: its memory of adapters, as it is."""
 
 Handler = Callable[[Request], Awaitable[Reply | None]]
 
