@@ -1,7 +1,8 @@
 """HTTP/1.1 as uvicorn speaks it, with the bounds that it lacks.
 
 The head of a request is bounded in size and in time. And a client that leaves is noticed by every
-request that it has on the way: of several in a row (pipelining) uvicorn tells only the last.
+request that it has on the way: of several in a row (pipelining) uvicorn tells only the last. The
+head of an answer goes out with the first bytes of its body, in one packet.
 """
 
 from __future__ import annotations
@@ -20,6 +21,41 @@ ABORT = "axiom.abort"
 
 class HeadTooLargeError(Exception):
     """Ends the parsing of a request; its client gets a 400."""
+
+
+class _HeadWithBody:
+    """What an answer writes to: keeps its first piece for the second one, if that comes at once."""
+
+    __slots__ = ("_first", "_loop", "_transport", "_written", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._first = b""
+        self._written = False
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Send, the first piece a little later than it could."""
+        if not self._written:
+            self._written = True
+            self._first = data
+            self._loop.call_soon(self._send_first)
+        elif self._first:
+            first, self._first = self._first, b""
+            self._transport.write(first + data)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close once all is sent."""
+        self._send_first()
+        self._transport.close()
+
+    def _send_first(self) -> None:
+        first, self._first = self._first, b""
+        if first:
+            self._transport.write(first)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -76,6 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:
         self._answering = cycle
+        cycle.transport = _HeadWithBody(self.transport, self.loop)  # type: ignore[assignment]
         cycle.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]
         super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]
 

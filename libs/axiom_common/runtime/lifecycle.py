@@ -7,6 +7,7 @@ a service that half works is worse than one that is restarted.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
@@ -25,6 +26,11 @@ class Owner(Protocol):
         """Start `coro`; it is cancelled when the owner ends."""
         ...
 
+
+YOUNG_OBJECTS = 50_000
+"""Objects between two searches for garbage in circles. There is little of it, and what is kept for
+long (decisions, nodes, rows) is searched each time: by default that cost a tenth of the gateway's
+time, and made requests wait for it."""
 
 Main = Callable[[asyncio.TaskGroup, asyncio.Event], Awaitable[None]]
 """Starts tasks in the group; returns when the event (stop) is set and all is drained."""
@@ -48,6 +54,7 @@ def run_process(main: Main) -> None:
     What only starting can show to be wrong in the settings (a port that is taken) ends like other
     wrong settings: one line, exit code 2.
     """
+    gc.set_threshold(YOUNG_OBJECTS)
     try:
         uvloop.run(run_until_stopped(main))
     except* SettingsError as wrong:

@@ -129,7 +129,8 @@ class Dispatcher:
     async def _decide(self, job: Job) -> Decision:
         """A decision with a winner, at once or after a hold; ApiError when there is none."""
         while True:
-            decision = None if self._hold.waits(job.lane) else self._decide_now(job)
+            must_wait = not self._hold.empty and self._hold.waits(job.lane)
+            decision = None if must_wait else self._decide_now(job)
             if decision is not None and decision.winner is not None:
                 return decision
             if not job.refused:

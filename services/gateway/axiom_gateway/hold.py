@@ -49,6 +49,11 @@ class HoldQueue:
         """Whether somebody waits in `lane` already: who comes later must not overtake."""
         return lane in self._lanes
 
+    @property
+    def empty(self) -> bool:
+        """Whether nobody waits in any lane."""
+        return not self._lanes
+
     async def wait(
         self, lane: Hashable, decide: Callable[[], Decision], *, timeout_ms: float
     ) -> Decision | None:
