@@ -46,6 +46,10 @@ def test_a_committed_message_reads_as_its_example(message: Any) -> None:
     assert schemas.decode(payload, type(message)) == message
 
 
+def test_the_committed_beat_reads_as_its_example() -> None:
+    assert schemas.decode_beat(golden.from_hex(committed("node-beat.hex"))) == golden.BEAT
+
+
 @pytest.mark.parametrize(
     ("name", "declared"),
     list(zip(["adapter", "base-model", "tenant"], golden.DECLARED, strict=True)),
@@ -68,7 +72,7 @@ def test_a_committed_shape_reads_as_its_example(shape: rest.BaseModel) -> None:
 def test_each_optional_field_is_seen_with_another_value_than_its_default() -> None:
     """What only ever stands at its default could change its meaning unseen."""
     seen: dict[str, bool] = {}
-    for message in (*golden.MESSAGES, *golden.DECLARED):
+    for message in (*golden.MESSAGES, golden.BEAT, *golden.DECLARED):
         for path, differs in golden.optional_fields(message):
             seen[path] = seen.get(path, False) or differs
     same = {path for path, differs in seen.items() if not differs}

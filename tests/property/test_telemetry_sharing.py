@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from axiom_common.model.ids import NodeId
 from axiom_telemetry.membership import LEASE_TIMES
-from axiom_telemetry.resyncs import A_SECOND, BURST, EVERY_MS, FIRST_MS, Resyncs
+from axiom_common.state.resyncs import A_SECOND, BURST, EVERY_MS, FIRST_MS, Resyncs
 from axiom_telemetry.sharing import GRACE_MS, HANDOVER_MS, JOIN_MS, Sharing, owner
 
 NODES = [NodeId(f"n{n}") for n in range(40)]

@@ -200,6 +200,8 @@ async def test_what_peers_have_in_flight_counts_and_goes_with_them(setting: Sett
     setting.state.sweep()
     assert setting.state.peers == 0
     setting.peer(B, 40, 1)
+    assert setting.state.peers == 0, "it is late"
+    setting.peer(B, 40, 2)
     assert setting.winner() == A
 
 

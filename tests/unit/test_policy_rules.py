@@ -188,11 +188,25 @@ def test_time_goes_on_while_no_news_comes() -> None:
             LoadFailure(adapter=adapter(3), reason=Reason.ADAPTER_NOT_FOUND, retry_in_ms=900.0),
         ),
     )
-    row = made(told, heard_age_ms=400.0)
+    row = made(told, heard_age_ms=400.0, told_age_ms=400.0)
     assert row.load_queue_ms == 100.0
     assert row.residents[0].remaining_ms == 0.0
     assert row.failures == {adapter(3)}
     assert made(told, heard_age_ms=600.0).load_queue_ms == 0.0
+
+
+def test_figures_that_are_fresh_make_nothing_else_younger() -> None:
+    """A beat tells how long the loads take, and nothing of each."""
+    told = state(
+        load_queue_ms=500.0,
+        residents=(held(adapter(1), AdapterState.LOADING, remaining_ms=300.0),),
+        failures=(
+            LoadFailure(adapter=adapter(2), reason=Reason.ADAPTER_NOT_FOUND, retry_in_ms=300.0),
+        ),
+    )
+    row = made(told, heard_age_ms=0.0, told_age_ms=400.0)
+    assert (row.load_queue_ms, row.residents[0].remaining_ms) == (500.0, 0.0)
+    assert row.failures == frozenset()
 
 
 @pytest.mark.parametrize(

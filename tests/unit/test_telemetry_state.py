@@ -9,7 +9,7 @@ from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.state.hearing import RECOVERY_MS, TICK_MS
 from axiom_common.state.liveness import DEAD_MS
 from axiom_common.state.region_view import NodeBeat, NodeDelta, NodeLeft, Outcome, Report
-from axiom_telemetry.resyncs import EVERY_MS, FIRST_MS
+from axiom_common.state.resyncs import EVERY_MS, FIRST_MS
 from axiom_telemetry.state import RECORD_TTL_MS, REFRESH_MS, RETRY_MS, TelemetryState, Write
 
 REGION = RegionId("r")

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     AGENT_SILENT = "agent-silent"
     QUARANTINED = "quarantined"
     STALE_TELEMETRY = "stale-telemetry"
+    FLAPPING = "flapping"
     # requests: why the gateway does not serve one
     UNKNOWN_MODEL = "unknown-model"
     NO_ENGINE = "no-engine"

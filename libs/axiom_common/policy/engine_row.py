@@ -30,10 +30,11 @@ class WaitRule:
 class EngineRow:
     """One engine, as the rules see it.
 
-    `refusal` is the closed reason that keeps it from serving anything, if any. `stale` engines are
-    left out only while others remain. Slow-downs are factors of at least 1 on the service time.
-    `max_lora_rank` 0 means no adapters. `residents` are in LRU order, oldest first. With
-    `loads_allowed` False only what is resident or `registered` is served: nobody could load more.
+    `refusal` is the closed reason that keeps it from serving anything, if any. `stale` and
+    `flapping` engines are left out only while others remain. Slow-downs are factors of at least 1
+    on the service time. `max_lora_rank` 0 means no adapters. `residents` are in LRU order, oldest
+    first. With `loads_allowed` False only what is resident or `registered` is served: nobody could
+    load more.
     """
 
     engine: EngineId
@@ -59,3 +60,4 @@ class EngineRow:
     registered: frozenset[EngineAdapter] = frozenset()
     failures: frozenset[EngineAdapter] = frozenset()
     loads_allowed: bool = True
+    flapping: bool = False

@@ -39,15 +39,19 @@ class Memory:
 class Evidence:
     """Everything about one engine that its own report does not say. None: not known.
 
-    `heard_age_ms` counts from the arrival of the last report (None: never heard). `ensure_failed`:
-    since then nobody answered an ensure. `probe_ok` is this gateway's own /health probe, made while
-    the agent is silent. `gpu` are the engine's GPUs, told `gpu_age_ms` ago and heard to be so still
-    `gpu_stood_ms` later. `own_*` are means over this gateway's latest streams.
+    `heard_age_ms` counts from the arrival of the last report (None: never heard), `told_age_ms`
+    from that of the last one that told more than figures. `ensure_failed`: since then nobody
+    answered an ensure. `flapping`: its agent comes and goes. `probe_ok` is this gateway's own
+    /health probe, made while the agent is silent. `gpu` are the engine's GPUs, told `gpu_age_ms`
+    ago and heard to be so still `gpu_stood_ms` later. `own_*` are means over this gateway's latest
+    streams.
     """
 
     heard_age_ms: float | None = 0.0
+    told_age_ms: float = 0.0
     agent_dead: bool = False
     ensure_failed: bool = False
+    flapping: bool = False
     probe_ok: bool | None = None
     breaker_open: bool = False
     gpu: tuple[GpuState, ...] = ()

@@ -8,7 +8,7 @@ columns stand indexes by adapter: who holds it, where its load failed, where nob
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.policy import kernel, load_times
 from axiom_common.policy.engine_row import EngineRow, WaitRule
 from axiom_common.policy.holder_index import HolderIndex
-from axiom_common.policy.occupancy import holding, loads_done_at_ms, occupancy
+from axiom_common.policy.occupancy import Occupancy, holding, loads_done_at_ms, occupancy
 from axiom_common.policy.rendezvous import stable_hash
+from axiom_common.policy.scorers.adapter_affinity import Slot
 from axiom_common.policy.scorers.queue_pressure import predicted_wait_ms
 from axiom_common.policy.view import (
     KV,
@@ -48,15 +49,14 @@ KEPT_MAX = 256
 
 @dataclass(slots=True)
 class _Member:
-    """An engine with a row: where it stands, what the rules wrote, what it holds by name, and
-    which of that booked loads are about to evict. `slot` is what a load would get as long as the
-    adapters `in_use` have requests there; None: it has to be found anew."""
+    """An engine with a row: where it stands, what the rules wrote, what it holds by name, and what
+    a load would get, with what is booked: as long as the adapters `in_use` have requests there.
+    None: that has to be found anew."""
 
     at: int
     row: EngineRow
     residents: dict[EngineAdapter, Residency]
-    evicted: frozenset[EngineAdapter] = frozenset()
-    slot: int = 0
+    slots: Occupancy = field(default_factory=lambda: Occupancy(Slot.FREE))
     in_use: frozenset[EngineAdapter] | None = None
 
 
@@ -80,8 +80,15 @@ class FleetRows:
 
     def set(self, row: EngineRow) -> None:
         """Add an engine or replace what the rules said of it."""
-        residents = {resident.adapter: resident for resident in row.residents}
         member = self._members.get(row.engine)
+        if member is not None:
+            self._forget_kept(member.row, row)
+        if member is not None and _only_figures_differ(member.row, row):
+            member.row = row
+            _write_rules(self._columns, member.at, row)
+            self._write_in_flight(member)
+            return
+        residents = {resident.adapter: resident for resident in row.residents}
         if member is None:
             member = _Member(self._take_row(row.engine), row, residents)
             self._members[row.engine] = member
@@ -89,7 +96,6 @@ class FleetRows:
         else:
             changed = _held_otherwise(member.residents, residents)
             self._unmark_failures(member)
-            self._forget_kept(member.row, row)
             member.row, member.residents, member.in_use = row, residents, None
         _write_rules(self._columns, member.at, row)
         self._count_in_flight(member)
@@ -189,22 +195,26 @@ class FleetRows:
         in_use = peers.keys() | books.adapters.keys() if peers else books.adapters.keys()
         if member.in_use != in_use:
             self._share_slots(member, frozenset(in_use))
+        self._write_in_flight(member)
+
+    def _write_in_flight(self, member: _Member) -> None:
+        engine = member.row.engine
+        books = self._bookings.on(engine)
         _write_in_flight(
             self._columns,
             member.at,
             member.row.wait,
-            in_flight=books.requests + sum(peers.values()),
+            in_flight=books.requests + sum(self._peers.get(engine, {}).values()),
             queued_tokens=books.tokens,
             loads_done_at_ms=loads_done_at_ms(books, member.residents),
-            slot=member.slot,
+            slot=member.slots.slot,
         )
 
     def _share_slots(self, member: _Member, in_use: frozenset[EngineAdapter]) -> None:
         """Who has the slots, now that these adapters have requests there."""
         slots = occupancy(member.row.hbm_slots, member.residents, in_use)
-        changed = slots.evicted ^ member.evicted
-        member.in_use, member.slot, member.evicted = in_use, slots.slot, slots.evicted
-        for adapter in changed:
+        before, member.slots, member.in_use = member.slots, slots, in_use
+        for adapter in slots.evicted ^ before.evicted:
             self._index(member, adapter)
 
     def _forget_kept(self, before: EngineRow, now: EngineRow) -> None:
@@ -223,7 +233,7 @@ class FleetRows:
             member.residents.get(adapter),
             self._bookings.on(engine).adapters.get(adapter),
             at_peers=adapter in self._peers.get(engine, {}),
-            evicted=adapter in member.evicted,
+            evicted=adapter in member.slots.evicted,
         )
         self._holders.set(adapter, member.at, held)
 
@@ -262,6 +272,16 @@ def _stands(row: EngineRow) -> tuple[object, ...]:
     return row.base_model, row.role, row.refusal, row.max_lora_rank
 
 
+def _only_figures_differ(before: EngineRow, now: EngineRow) -> bool:
+    """Whether nothing differs that an index or a slot follows from."""
+    return (
+        now.residents is before.residents
+        and now.hbm_slots == before.hbm_slots
+        and now.loads_allowed == before.loads_allowed
+        and now.failures == before.failures
+    )
+
+
 def _held_otherwise(
     before: dict[EngineAdapter, Residency], now: dict[EngineAdapter, Residency]
 ) -> list[EngineAdapter]:
@@ -284,6 +304,7 @@ def _write_rules(view: FleetView, at: int, row: EngineRow) -> None:
     view.refusal[at] = REASON_CODE[row.refusal] if row.refusal is not None else 0
     view.stale[at] = row.stale
     view.unheard[at] = row.unheard
+    view.flapping[at] = row.flapping
     view.max_lora_rank[at] = row.max_lora_rank
     view.terms_ms[PREFILL, at] = row.prefill_ms_per_token
     view.load_queue_ms[at] = row.load_queue_ms

@@ -64,6 +64,7 @@ _STANDING = [
 _LATE = [(REASON_CODE[reason], refuses) for reason, refuses in reversed(LATE_FILTERS.items())]
 """Last filter first: an earlier one overwrites, so it names the reason."""
 _STALE = REASON_CODE[Reason.STALE_TELEMETRY]
+_FLAPPING = REASON_CODE[Reason.FLAPPING]
 
 
 class Choice(NamedTuple):
@@ -160,22 +161,23 @@ def refuse(prospect: Prospect) -> Codes:
             np.putmask(late, mask, code)
     refusals = ask.standing if late is None else np.where(ask.standing, ask.standing, late)
     if not _probes(ask):
-        refusals = _set_aside(refusals, view.unheard)
-    return _set_aside(refusals, view.stale)
+        refusals = _set_aside(refusals, view.unheard, _STALE)
+    refusals = _set_aside(refusals, view.stale, _STALE)
+    return _set_aside(refusals, view.flapping, _FLAPPING)
 
 
 def _probes(ask: Ask) -> bool:
     return ask.request_hash % PROBE_ONE_IN == 0
 
 
-def _set_aside(refusals: Codes, without_news: Bools) -> Codes:
-    """The soft filter: refuse candidates without fresh news while others remain."""
-    if not _some(without_news):
+def _set_aside(refusals: Codes, doubtful: Bools, code: int) -> Codes:
+    """A soft filter: refuse candidates that can't be relied on while others remain."""
+    if not _some(doubtful):
         return refusals
     candidates = refusals == 0
-    if not _some(candidates & ~without_news):
+    if not _some(candidates & ~doubtful):
         return refusals
-    return np.where(candidates & without_news, np.int8(_STALE), refusals)
+    return np.where(candidates & doubtful, np.int8(code), refusals)
 
 
 def _contenders(prospect: Prospect, candidates: Bools) -> Rows:

@@ -1,8 +1,9 @@
 """The complete lists: every filter, scorer and picker, under the names that people see.
 
 Where several filters refuse an engine, the first one, from the top of this file, names the reason.
-One filter is soft and stands in no list: filters/staleness.py writes the columns `stale` and
-`unheard`, and the kernel sets such engines aside only while others remain.
+Two filters are soft and stand in no list: filters/staleness.py writes the columns `stale` and
+`unheard`, state/flapping.py decides the column `flapping`, and the kernel sets such engines aside
+only while others remain.
 """
 
 from __future__ import annotations

@@ -57,18 +57,15 @@ def engine_row(
     facts = Facts(state=state, evidence=evidence, thermal_slowdown=thermal, limits=limits)
     seen = evidence.memory.latency
     engine_tpot_ms = unloaded_tpot_ms(state, state.tpot_ms)
-    tpot_ms = _first_known(
-        engine_tpot_ms, median(seen.tpot_ms), cohort.unloaded_tpot_ms, default=TPOT_MS
-    )
-    prefill_ms = _first_known(
-        state.prefill_ms_per_token, cohort.prefill_ms_per_token, default=PREFILL_MS_PER_TOKEN
-    )
+    # The first real sample; a mean time of 0 is none.
+    tpot_ms = engine_tpot_ms or median(seen.tpot_ms) or cohort.unloaded_tpot_ms or TPOT_MS
+    prefill_ms = state.prefill_ms_per_token or cohort.prefill_ms_per_token or PREFILL_MS_PER_TOKEN
     worst_tpot_ms = _worst(engine_tpot_ms, unloaded_tpot_ms(state, evidence.own_tpot_ms))
     slow_tokens = tpot_slowdown(worst_tpot_ms, seen, cohort)
     late_ms = ttft_excess_ms(_worst(state.ttft_ms, evidence.own_ttft_ms), seen, cohort)
     service_ms = OUTPUT_TOKENS * (worst_tpot_ms or tpot_ms) * _slowdown_of(state) / slow_tokens
     latency = min(slow_tokens + late_ms / service_ms, SLOWDOWN_MAX)
-    age_ms = evidence.heard_age_ms or 0.0
+    told_age_ms = evidence.told_age_ms
     return EngineRow(
         engine=state.engine,
         base_model=state.base_model,
@@ -76,10 +73,11 @@ def engine_row(
         refusal=_refusal(facts),
         stale=stale(facts),
         unheard=unheard(facts),
+        flapping=evidence.flapping,
         max_lora_rank=state.limits.max_lora_rank if state.limits.hbm_slots else 0,
         hbm_slots=state.limits.hbm_slots,
         link=state.link,
-        load_queue_ms=max(0.0, state.load_queue_ms - age_ms),
+        load_queue_ms=max(0.0, state.load_queue_ms - (evidence.heard_age_ms or 0.0)),
         wait=_wait(state, tpot_ms, prefill_ms),
         prefill_ms_per_token=prefill_ms,
         service_ms=service_ms,
@@ -89,10 +87,10 @@ def engine_row(
         kv_headroom=kv_headroom(state.kv_usage),
         thermal_safety=thermal_safety(thermal),
         latency_health=latency_health(latency),
-        residents=tuple(_aged(resident, age_ms) for resident in state.residents),
+        residents=_aged(state.residents, told_age_ms),
         registered=frozenset(state.registered),
         loads_allowed=loads_allowed(facts),
-        failures=frozenset(f.adapter for f in state.failures if f.retry_in_ms > age_ms),
+        failures=frozenset(f.adapter for f in state.failures if f.retry_in_ms > told_age_ms),
     )
 
 
@@ -130,16 +128,15 @@ def _slowdown_of(state: EngineState) -> float:
     return load_slowdown(state.running, state.limits.max_num_seqs)
 
 
-def _aged(resident: Residency, age_ms: float) -> Residency:
-    """A load that was under way goes on while no news comes."""
-    if resident.remaining_ms <= 0.0:
-        return resident
-    return replace(resident, remaining_ms=max(0.0, resident.remaining_ms - age_ms))
-
-
-def _first_known(*samples: float | None, default: float) -> float:
-    """The first real sample; a mean time of 0 is none."""
-    return next((sample for sample in samples if sample), default)
+def _aged(residents: tuple[Residency, ...], age_ms: float) -> tuple[Residency, ...]:
+    """A load that was under way goes on while no news of it comes. The same object if there is
+    none: most of the time, and cheap for who compares."""
+    if not any(resident.remaining_ms for resident in residents):
+        return residents
+    return tuple(
+        replace(resident, remaining_ms=max(0.0, resident.remaining_ms - age_ms))
+        for resident in residents
+    )
 
 
 def _worst(*witnesses: float | None) -> float:

@@ -66,6 +66,7 @@ class FleetView:
     refusal: Codes
     stale: Bools
     unheard: Bools
+    flapping: Bools
     max_lora_rank: Ints
     slot: Codes
     in_flight: Ints

@@ -152,6 +152,7 @@ class GatewayApp:
             "start up": self._start_up(),
             "sweep": self._sweep(),
             "bootstrap": self.feed.bootstrap(),
+            "ask agents": self.feed.ask(),
             "follow desired state": self._retried(self._watch.run),
             "tell in-flight": publisher.run(),
             "probe engines": prober.run(),

@@ -18,12 +18,18 @@ from axiom_common.policy.evidence import (
 )
 from axiom_common.state.breaker import Breaker
 
+FRESH_MS = 500.0
+"""Two beats: a row that was written so lately needs no look for the sake of time alone."""
 STALE_MS = DEFAULT_LIMITS.stale_ms
 LAPSE_MS = 5_000.0
 """An engine's load that was told so long ago says nothing of now."""
 OWN_SAMPLES_MAX = 16
 OWN_SAMPLE_MS = 10_000.0
 """Older streams say nothing of now: an engine that is avoided must not look slow for ever."""
+
+
+_SAMPLE = 2
+"""The figures begin with the sample's number and age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +41,16 @@ class _OwnSample:
 
 @dataclass(slots=True)
 class EngineFacts:
-    """One engine. `reported_ms` is when its state came; so is `heard_ms`, on the clock of
-    `Hearing`. `gpu_told_ms` is when its GPUs were told as they are. `row` is what was written.
+    """One engine. `reported_ms` is when its node was last heard; so is `heard_ms`, on the clock of
+    `Hearing`. `told_ms` is when the engine was last told whole, `gpu_told_ms` when its GPUs were
+    told as they are. `row` is what was written, at `written_ms`.
     """
 
     state: EngineState
     gpu: tuple[GpuState, ...]
     reported_ms: float
     heard_ms: float
+    told_ms: float
     gpu_told_ms: float
     agent_dead: bool = False
     ensure_failed: bool = False
@@ -53,44 +61,55 @@ class EngineFacts:
     breaker: Breaker = field(default_factory=Breaker)
     memory: Memory = field(default_factory=Memory)
     row: EngineRow | None = None
+    written_ms: float = float("-inf")
+    flapping: bool = False
     breaker_written: bool = False
+    _forgot: frozenset[EngineAdapter] = frozenset()
     _own: deque[_OwnSample] = field(default_factory=lambda: deque(maxlen=OWN_SAMPLES_MAX))
 
-    def reported(
-        self,
-        state: EngineState,
-        gpu: tuple[GpuState, ...],
-        now_ms: float,
-        *,
-        heard_ms: float | None,
-    ) -> None:
-        """Take over a newer state, heard from its agent now or (`heard_ms` None) read from the
-        shadow cache; the one before it goes to the memory.
+    def heard(self, now_ms: float, heard_ms: float) -> bool:
+        """Its node's agent spoke. Whether that ends anything that its silence began."""
+        self.reported_ms, self.heard_ms = now_ms, heard_ms
+        ends = self.lapsed or self.agent_dead or self.ensure_failed or self.probe_ok is not None
+        self.lapsed = self.agent_dead = self.ensure_failed = False
+        self.probe_ok = None
+        return ends
 
-        A repeated sample (a change between two scrapes, an engine that hangs) is none to remember.
-        """
-        if state.sample != self.state.sample:
-            self.memory = remember(self.memory, self.state)
+    def told(self, state: EngineState, now_ms: float) -> None:
+        """The engine was told whole: all that is known of it otherwise gives way."""
+        self._forgot = frozenset()
+        self.told_ms = now_ms
+        self._sampled(state)
+
+    def beat(self, state: EngineState) -> None:
+        """Figures were told: of what the engine holds nobody said anything new."""
+        self._sampled(self._without_forgotten(state))
+
+    def row_is_old(self, before: EngineState, now_ms: float) -> bool:
+        """Whether a beat that followed `before` calls for a new row: figures changed that are more
+        than the sample's number and age, or time passed that rules look at."""
+        row, state = self.row, self.state
+        return (
+            row is None
+            or row.stale
+            or max(state.sample_age_ms, now_ms - self.written_ms) >= FRESH_MS
+            or state.residents is not before.residents
+            or (state is not before and state.figures[_SAMPLE:] != before.figures[_SAMPLE:])
+        )
+
+    def gpus(self, gpu: tuple[GpuState, ...], now_ms: float) -> None:
+        """Its GPUs were told."""
         if gpu != self.gpu:
             self.memory = remember_gpus(
                 self.memory, self.gpu, told_ms=self.gpu_told_ms, heard_ms=self.reported_ms
             )
             self.gpu = gpu
             self.gpu_told_ms = now_ms
-        self.state = state
-        if heard_ms is not None:
-            self.reported_ms, self.heard_ms = now_ms, heard_ms
-            self.lapsed = False
-            self.agent_dead = self.ensure_failed = False
-            self.probe_ok = None
 
     def forgot(self, adapter: EngineAdapter) -> None:
         """The engine does not answer to the adapter's name, whatever its agent told last."""
-        self.state = replace(
-            self.state,
-            residents=tuple(r for r in self.state.residents if r.adapter != adapter),
-            registered=tuple(name for name in self.state.registered if name != adapter),
-        )
+        self._forgot |= {adapter}
+        self.state = self._without_forgotten(self.state)
 
     def lapse(self) -> None:
         """Nobody has told for long what runs there: it must not count for ever."""
@@ -109,14 +128,32 @@ class EngineFacts:
         """One of this gateway's own streams ended."""
         self._own.append(_OwnSample(now_ms, ttft_ms, tpot_ms))
 
+    def _sampled(self, state: EngineState) -> None:
+        """A newer state; the one before it goes to the memory. A repeated sample (a change between
+        two scrapes, an engine that hangs) is none to remember."""
+        if state.sample != self.state.sample:
+            self.memory = remember(self.memory, self.state)
+        self.state = state
+
+    def _without_forgotten(self, state: EngineState) -> EngineState:
+        if not self._forgot:
+            return state
+        return replace(
+            state,
+            residents=tuple(r for r in state.residents if r.adapter not in self._forgot),
+            registered=tuple(name for name in state.registered if name not in self._forgot),
+        )
+
     def evidence(self, now_ms: float, listened_ms: float) -> Evidence:
         """All that the rules may look at, now on the usual clock and on that of `Hearing`."""
         while self._own and now_ms - self._own[0].at_ms > OWN_SAMPLE_MS:
             self._own.popleft()
         return Evidence(
             heard_age_ms=listened_ms - self.heard_ms,
+            told_age_ms=now_ms - self.told_ms,
             agent_dead=self.agent_dead,
             ensure_failed=self.ensure_failed,
+            flapping=self.flapping,
             probe_ok=self.probe_ok,
             breaker_open=self.breaker.is_open(now_ms),
             gpu=self.gpu,

@@ -2,11 +2,13 @@
 
 Subscribe first, then read the cache: what arrives meanwhile is newer or older than the record of
 the cache, and (incarnation, seq) tells which. From arrivals alone agents are alive, suspect or
-dead; a node whose agent is dead and whose engines answer no probe either is forgotten in the end.
+dead; one that said that it ends is dead at once. A node whose agent is dead and whose engines
+answer no probe either is forgotten in the end.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from axiom_common.errors import UnavailableError, WireError
@@ -17,8 +19,10 @@ from axiom_common.ports.clock import Clock
 from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import LIVENESS_FROZEN, NATS_AWAY, REDIS_AWAY
+from axiom_common.state.flapping import Flapping
 from axiom_common.state.liveness import SUSPECT_MS, Liveness, Sweep
-from axiom_common.state.region_view import Outcome, RegionView, Report
+from axiom_common.state.region_view import NodeBeat, NodeDelta, Outcome, RegionView, Report
+from axiom_common.state.resyncs import Resyncs
 from axiom_common.wire import subjects
 from axiom_common.wire.reports import decode_node_report
 from axiom_common.wire.schemas import InFlightReport, NodeRecord, ResyncRequest, decode, encode
@@ -29,13 +33,13 @@ from axiom_gateway.state import GatewayState
 
 CACHE_RETRY_MS = 500.0
 CACHE_PING_MS = 2_000.0
-RESYNC_EVERY_MS = 1_000.0
-"""A full report comes on each beat; an agent is asked for one only when beats do not bring it."""
-RESYNCS_A_SWEEP_MAX = 64
+ASK_TICK_MS = 20.0
 GATHER_MS = 500.0
-"""Two beats: by then every agent has told its state once."""
+"""Two beats: by then every agent was heard."""
 FORGET_MS = 60_000.0
 """Twice the life of a record in the shadow cache."""
+LEFT_MS = 5_000.0
+"""Who left, and whose engines were asked since and do not answer, is waited for no longer."""
 
 
 class RegionFeed:
@@ -65,9 +69,12 @@ class RegionFeed:
         self._view = RegionView(region)
         self._liveness = Liveness()
         self._swept = Sweep(suspect=(), dead=(), frozen=False)
+        self._flaps: frozenset[NodeId] = frozenset()
         self._heard_ms: dict[NodeId, float] = {}
+        self._flapping = Flapping()
         self._dead_ms: dict[NodeId, float] = {}
-        self._lacking_ms: dict[NodeId, float] = {}
+        self._left: set[NodeId] = set()
+        self._resyncs = Resyncs()
         self._cache_away = False
         self._first_heard_ms: float | None = None
         self._cache_had_nodes = False
@@ -96,25 +103,36 @@ class RegionFeed:
             await self._clock.sleep_ms(CACHE_PING_MS if read else CACHE_RETRY_MS)
 
     def has_view(self) -> bool:
-        """Whether the region is known: from the cache, or each agent had time to tell."""
+        """Whether the region is known: from the cache, or all agents were heard and told all that
+        they were asked for."""
         first_ms = self._first_heard_ms
         heard = first_ms is not None and self._clock.now_ms() - first_ms >= GATHER_MS
-        return heard or self._cache_had_nodes
+        return (heard and not self._resyncs) or self._cache_had_nodes
 
     async def sweep(self) -> None:
-        """Judge agents by their silence; ask for what is lacking."""
+        """Judge agents by their silence, and by how often they came and went."""
         now_ms = self._clock.now_ms()
         self._hearing.tick(now_ms, connected=self._bus.connected)
         self._swept = self._liveness.sweep(self._hearing.listened_ms(now_ms))
         for node in self._swept.dead:
-            self._dead_ms[node] = now_ms
-            self._state.agent_died(node)
+            self._stumbled(node, now_ms)
+            self._died(node, now_ms)
             self._log.warning("agent silent", node=node)
-            self.on_change(node, False)
-        for node in [n for n, since_ms in self._dead_ms.items() if now_ms - since_ms >= FORGET_MS]:
-            if not self._any_engine_answers(node):
-                self._forget(node, now_ms)
-        await self._ask_for_full(now_ms)
+        for node in [n for n, since_ms in self._dead_ms.items() if self._is_gone(n, since_ms)]:
+            self._forget(node, now_ms)
+        flapping = self._flapping.nodes(self._hearing.listened_ms(now_ms))
+        if flapping != self._flaps:
+            self._flaps = flapping
+            self._state.flapping(flapping)
+
+    async def ask(self) -> None:
+        """Ask agents for what is lacking, until cancelled."""
+        request = encode(ResyncRequest(asker=self._gateway))
+        while True:
+            with contextlib.suppress(UnavailableError):
+                for node in self._resyncs.take(self._clock.now_ms()):
+                    await self._bus.publish(subjects.node_resync(self._region, node), request)
+            await self._clock.sleep_ms(ASK_TICK_MS)
 
     def seen_nodes(self) -> tuple[SeenNode, ...]:
         """All nodes with their liveness."""
@@ -153,18 +171,45 @@ class RegionFeed:
             return
         now_ms = self._clock.now_ms()
         node = report.node
+        before = self._view.node(node)
         outcome = self._apply(report, heard=True)
-        if outcome in (Outcome.STALE, Outcome.NO_ROOM):
+        if outcome is Outcome.LEFT:
+            self._left.add(node)
+            self._died(node, now_ms)
+            self._log.info("agent left", node=node)
+        if outcome in (Outcome.STALE, Outcome.NO_ROOM, Outcome.LEFT):
             return
-        self._liveness.heard(node, self._hearing.listened_ms(now_ms))
-        self._heard_ms[node] = now_ms
-        self._dead_ms.pop(node, None)
         if self._first_heard_ms is None:
             self._first_heard_ms = now_ms
         if outcome is Outcome.APPLIED:
-            self._lacking_ms.pop(node, None)
+            self._resyncs.came(node)
+            if before is not None and report.incarnation != before.incarnation:
+                self._stumbled(node, now_ms)
         else:
-            self._lacking_ms.setdefault(node, now_ms)
+            self._resyncs.want(node, now_ms)
+            if before is None:
+                # Nothing is known that could be old or die; a name alone takes no room but there.
+                return
+        self._heard(node, now_ms)
+
+    def _heard(self, node: NodeId, now_ms: float) -> None:
+        listened_ms = self._hearing.listened_ms(now_ms)
+        self._liveness.heard(node, listened_ms)
+        self._heard_ms[node] = now_ms
+        if self._dead_ms and self._dead_ms.pop(node, None) is not None:
+            self._left.discard(node)
+            self._flapping.returned(node, listened_ms)
+
+    def _stumbled(self, node: NodeId, now_ms: float) -> None:
+        """Its agent died, or began anew without having been dead."""
+        if node not in self._dead_ms:
+            self._flapping.stumbled(node, self._hearing.listened_ms(now_ms), nodes=len(self._view))
+
+    def _died(self, node: NodeId, now_ms: float) -> None:
+        self._liveness.forget(node)
+        self._dead_ms[node] = now_ms
+        self._state.agent_died(node)
+        self.on_change(node, False)
 
     async def _on_vector(self, subject: str, payload: bytes) -> None:
         try:
@@ -193,36 +238,40 @@ class RegionFeed:
     def _apply(self, report: Report, *, heard: bool) -> Outcome:
         change = self._view.apply(report, self._clock.now_ms())
         node = self._view.node(report.node)
-        if change.outcome is Outcome.APPLIED and node is not None:
-            self._state.node_changed(node, heard=heard)
+        if change.outcome is not Outcome.APPLIED or node is None:
+            return change.outcome
+        if isinstance(report, NodeBeat):
+            changed = {state.engine for state in change.changed}
+            gpus_told = report.gpus is not None
+            self._state.node_beat(node, changed, gpus_told=gpus_told)
+            moved = any(engine.order is not None for engine in report.engines)
+            if changed or gpus_told:
+                self.on_change(report.node, not moved)
+        else:
+            told = {e.engine for e in report.engines} if isinstance(report, NodeDelta) else None
+            self._state.node_changed(node, heard=heard, told=told)
             self.on_change(report.node, False)
         return change.outcome
-
-    async def _ask_for_full(self, now_ms: float) -> None:
-        overdue = [n for n, at_ms in self._lacking_ms.items() if now_ms - at_ms >= RESYNC_EVERY_MS]
-        for node in overdue[:RESYNCS_A_SWEEP_MAX]:
-            self._lacking_ms[node] = now_ms
-            request = ResyncRequest(asker=self._gateway)
-            try:
-                await self._bus.publish(subjects.node_resync(self._region, node), encode(request))
-            except UnavailableError:
-                return
 
     def _forget(self, node: NodeId, now_ms: float) -> None:
         self._view.forget(node, now_ms)
         self._state.node_removed(node)
         self._liveness.forget(node)
-        for known in (self._dead_ms, self._heard_ms, self._lacking_ms):
-            known.pop(node, None)
+        self._dead_ms.pop(node, None)
+        self._heard_ms.pop(node, None)
+        self._left.discard(node)
+        self._resyncs.forget(node)
         self._log.info("node forgotten", node=node)
         self.on_change(node, False)
 
-    def _any_engine_answers(self, node: NodeId) -> bool:
-        state = self._view.node(node)
-        engines = self._state.engines
-        return state is not None and any(
-            engines[e.engine].probe_ok for e in state.engines if e.engine in engines
-        )
+    def _is_gone(self, node: NodeId, since_ms: float) -> bool:
+        """Whether the engines of a node without an agent are given up too."""
+        state, engines = self._view.node(node), self._state.engines
+        probes = [engines[e.engine].probe_ok for e in state.engines] if state is not None else []
+        dead_ms = self._clock.now_ms() - since_ms
+        if node in self._left and all(answered is False for answered in probes):
+            return dead_ms >= LEFT_MS
+        return dead_ms >= FORGET_MS and not any(probes)
 
     def _seen(self, node: NodeState) -> SeenNode:
         return SeenNode(

@@ -7,14 +7,14 @@ the passing of time) comes through a method here, and rewrites the rows that it 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.decision import Decision, Query
-from axiom_common.model.engine import EngineState, EngineStatus, NodeState
-from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
+from axiom_common.model.engine import EngineState, EngineStatus, GpuState, NodeState
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId, NodeId, node_of
 from axiom_common.model.reason import Reason
 from axiom_common.policy.claims import Claims
 from axiom_common.policy.cohort import Cohort, cohort
@@ -22,16 +22,12 @@ from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.profile import Profile
 from axiom_common.policy.rules import engine_row
 from axiom_common.ports.clock import Clock
-from axiom_common.state.foreign_load import ForeignLoad
 from axiom_common.state.hearing import Hearing
-from axiom_common.state.inflight_vectors import InFlightVectors
-from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
+from axiom_common.wire.schemas import InFlightCount, InFlightReport
 from axiom_gateway.catalog import Catalog
-from axiom_gateway.engine_facts import LAPSE_MS, STALE_MS, EngineFacts
+from axiom_gateway.engine_facts import FRESH_MS, LAPSE_MS, STALE_MS, EngineFacts
+from axiom_gateway.others_load import OthersLoad
 from axiom_gateway.proxy import Try, Verdict
-
-FRESH_MS = 500.0
-"""Two beats."""
 
 
 class GatewayState:
@@ -44,9 +40,9 @@ class GatewayState:
         self._engines: dict[EngineId, EngineFacts] = {}
         self._nodes: dict[NodeId, set[EngineId]] = {}
         self._cohorts: dict[str, Cohort] = {}
-        self._vectors = InFlightVectors()
-        self._foreign = ForeignLoad()
+        self._others = OthersLoad(self._fleet, self._engines)
         self._claims = Claims()
+        self._flapping: Collection[NodeId] = frozenset()
         self.hearing = Hearing(clock.now_ms())
         self.catalog = Catalog()
         self.on_room: Callable[[], None] = _nothing
@@ -175,7 +171,7 @@ class GatewayState:
 
     def _shown(self, engine: EngineState) -> EngineState:
         counts = Counter(self._fleet.in_flight_on(engine.engine))
-        counts.update(self._vectors.of(engine.engine))
+        counts.update(self._others.of_peers(engine.engine))
         residents = (
             replace(r, in_flight=counts[r.adapter] + (r.in_flight or 0)) for r in engine.residents
         )
@@ -183,45 +179,89 @@ class GatewayState:
 
     # What the region tells.
 
-    def node_changed(self, node: NodeState, *, heard: bool) -> None:
-        """A newer state of a node. `heard`: from its agent now, not from the shadow cache."""
+    def node_changed(
+        self, node: NodeState, *, heard: bool, told: Collection[EngineId] | None = None
+    ) -> None:
+        """A newer state of a node, of which the engines `told` were told whole, None: all. `heard`:
+        from its agent now, not from the shadow cache."""
         now_ms = self._clock.now_ms()
         listened_ms = self.hearing.listened_ms(now_ms)
-        told = {state.engine for state in node.engines}
-        for engine in self._nodes.get(node.node, set()) - told:
-            self._remove(engine)
+        if told is None:
+            told = {state.engine for state in node.engines}
+            for engine in self._nodes.get(node.node, set()) - told:
+                self._remove(engine)
         sampled = []
         for state in node.engines:
-            gpu = tuple(gpu for gpu in node.gpus if gpu.index in state.gpus)
             facts = self._engines.get(state.engine)
+            is_new = facts is None
             if facts is None:
                 # A record of the cache is as good as a report that is about to be stale.
                 facts = EngineFacts(
                     state=state,
-                    gpu=gpu,
+                    gpu=_gpus_of(state, node),
                     reported_ms=now_ms - STALE_MS,
                     heard_ms=listened_ms - STALE_MS,
+                    told_ms=now_ms - STALE_MS,
                     gpu_told_ms=now_ms,
+                    flapping=node.node in self._flapping,
                 )
                 self._engines[state.engine] = facts
             elif facts.state.sample != state.sample:
                 sampled.append(facts)
-            facts.reported(state, gpu, now_ms, heard_ms=listened_ms if heard else None)
-            self.catalog.set_engine(state)
-            is_new = facts.row is None
+            if state.engine in told:
+                facts.told(state, now_ms if heard else facts.told_ms)
+                self.catalog.set_engine(state)
+            elif facts.lapsed:
+                facts.beat(state)
+            facts.gpus(_gpus_of(state, node), now_ms)
+            if heard:
+                facts.heard(now_ms, listened_ms)
             self._write(facts, now_ms)
             if is_new:
                 # Peers may have told of it before its node did.
-                self._write_peers((state.engine,))
-        self._nodes[node.node] = told
-        if sampled:
-            self._count_foreign(sampled)
+                self._others.write((state.engine,))
+        self._nodes[node.node] = {state.engine for state in node.engines}
+        self._others.sampled(sampled)
+        self.on_room()
+
+    def node_beat(self, node: NodeState, changed: Collection[EngineId], *, gpus_told: bool) -> None:
+        """A beat of a node that is known: `changed` engines have other figures than before.
+
+        The indexes of names and residents stay as they are. A row is written when its figures
+        changed; time alone is for the sweep.
+        """
+        now_ms = self._clock.now_ms()
+        listened_ms = self.hearing.listened_ms(now_ms)
+        sampled = []
+        for state in node.engines:
+            facts = self._engines[state.engine]
+            before = facts.state
+            if before.sample != state.sample:
+                sampled.append(facts)
+            if state.engine in changed or facts.lapsed:
+                facts.beat(state)
+            if gpus_told:
+                facts.gpus(_gpus_of(state, node), now_ms)
+            ends_silence = facts.heard(now_ms, listened_ms)
+            if ends_silence or gpus_told or facts.row_is_old(before, now_ms):
+                self._write(facts, now_ms)
+        self._others.sampled(sampled)
         self.on_room()
 
     def node_removed(self, node: NodeId) -> None:
         """A node left the region."""
         for engine in self._nodes.pop(node, set()):
             self._remove(engine)
+
+    def flapping(self, nodes: Collection[NodeId]) -> None:
+        """These nodes, and no others, come and go too often to be relied on."""
+        self._flapping = nodes
+        now_ms = self._clock.now_ms()
+        for facts in self._engines.values():
+            is_flapping = node_of(facts.state.engine) in nodes
+            if facts.flapping != is_flapping:
+                facts.flapping = is_flapping
+                self._write(facts, now_ms)
 
     def agent_died(self, node: NodeId) -> None:
         """A node's agent is dead; its engines may live."""
@@ -247,15 +287,7 @@ class GatewayState:
 
     def peer_told(self, report: InFlightReport) -> None:
         """Another gateway's vector."""
-        changed = self._vectors.apply(
-            GatewayId(report.gateway),
-            incarnation=report.incarnation,
-            seq=report.seq,
-            full=report.kind is ReportKind.FULL,
-            counts=[(c.engine, c.adapter, c.count) for c in report.counts],
-            now_ms=self._clock.now_ms(),
-        )
-        self._write_peers(changed)
+        self._others.peer_told(report, self._clock.now_ms())
 
     def desired_changed(
         self, adapters: Mapping[str, AdapterSpec], base_models: Iterable[str]
@@ -273,16 +305,15 @@ class GatewayState:
         self._cohorts = {base_model: cohort(states) for base_model, states in by_base.items()}
         for facts in self._engines.values():
             age_ms = now_ms - facts.reported_ms
-            if age_ms < FRESH_MS:
-                # Its report wrote the row just now.
-                self._follow_breaker(facts, now_ms)
-                continue
             if age_ms >= LAPSE_MS and not facts.lapsed:
                 facts.lapse()
-                self._foreign.forget(facts.state.engine)
-                self._write_peers((facts.state.engine,))
+                self._others.lapsed(facts.state.engine)
+            elif max(age_ms, now_ms - facts.written_ms) < FRESH_MS:
+                # A report wrote the row just now.
+                self._follow_breaker(facts, now_ms)
+                continue
             self._write(facts, now_ms)
-        self._write_peers(self._vectors.expire(now_ms))
+        self._others.expire(now_ms)
         self._claims.expire(now_ms)
         self.on_room()
 
@@ -299,11 +330,11 @@ class GatewayState:
     @property
     def peers(self) -> int:
         """Other gateways heard."""
-        return self._vectors.gateways
+        return self._others.peers
 
     def _in_flight(self, engine: EngineId, adapter: EngineAdapter) -> int:
         own = self._fleet.in_flight_on(engine).get(adapter, 0)
-        return own + self._vectors.of(engine).get(adapter, 0)
+        return own + self._others.of_peers(engine).get(adapter, 0)
 
     def _holds(self, adapter: EngineAdapter, engine: EngineId) -> bool:
         """Whether the adapter has a slot of the engine, or is on its way into one."""
@@ -319,7 +350,7 @@ class GatewayState:
         peers = self._cohorts.get(facts.state.base_model, Cohort())
         evidence = facts.evidence(now_ms, self.hearing.listened_ms(now_ms))
         row = engine_row(facts.state, evidence, peers, now_ms)
-        facts.breaker_written = facts.breaker.is_open(now_ms)
+        facts.breaker_written, facts.written_ms = facts.breaker.is_open(now_ms), now_ms
         if row != facts.row:
             facts.row = row
             self._fleet.set_row(row)
@@ -338,34 +369,15 @@ class GatewayState:
         if is_open != facts.breaker_written:
             self._write(facts, now_ms)
 
-    def _count_foreign(self, sampled: Iterable[EngineFacts]) -> None:
-        for facts in sampled:
-            engine = facts.state.engine
-            own = sum(self._fleet.in_flight_on(engine).values())
-            gateways = own + sum(self._vectors.of(engine).values())
-            reported = facts.state.running + facts.state.waiting
-            foreign = self._foreign.beat(engine, reported=reported, gateways=gateways)
-            if foreign != facts.foreign:
-                facts.foreign = foreign
-                self._write_peers((engine,))
-
-    def _write_peers(self, engines: Iterable[EngineId]) -> None:
-        """Others' load on these engines. Foreign requests count for the base model: what adapter
-        they use is not known, and the engine's own report says which slots are in use."""
-        for engine in engines:
-            facts = self._engines.get(engine)
-            if facts is None:
-                continue
-            counts: Counter[EngineAdapter] = Counter(self._vectors.of(engine))
-            if facts.foreign:
-                counts[BASE] += facts.foreign
-            self._fleet.set_peer_load(engine, counts)
-
     def _remove(self, engine: EngineId) -> None:
         del self._engines[engine]
         self._fleet.remove(engine)
-        self._foreign.forget(engine)
+        self._others.forget(engine)
         self.catalog.remove_engine(engine)
+
+
+def _gpus_of(engine: EngineState, node: NodeState) -> tuple[GpuState, ...]:
+    return tuple(gpu for gpu in node.gpus if gpu.index in engine.gpus)
 
 
 def _nothing() -> None:

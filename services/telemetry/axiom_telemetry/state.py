@@ -18,7 +18,7 @@ from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.state.hearing import Hearing
 from axiom_common.state.liveness import Liveness
 from axiom_common.state.region_view import NODES_MAX, NodeBeat, Outcome, RegionView, Report
-from axiom_telemetry.resyncs import Resyncs
+from axiom_common.state.resyncs import Resyncs
 
 RECORD_TTL_MS = 30_000.0
 """How long a record outlives the last report of its node."""
