@@ -14,6 +14,7 @@ from tests.eventually import eventually, succeeds
 from tests.owner import task_owner
 from tests.servers import ChildServer
 
+from axiom_common.drivers import nats_registry
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock
@@ -167,6 +168,21 @@ class TestNatsRegistry(RegistrySuite):
             await own.close()
             await eventually(lambda: [e.key for e in told if e and e.lost] == ["k"])
             assert await bucket.create("k", b"again") > before
+
+    async def test_a_watch_of_one_key_needs_no_polls_and_survives_a_lost_word(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nats_registry, "KEY_QUIETS", 10_000)
+        async with self.bucket() as (_, bucket), watching(bucket, key="k") as told:
+            await eventually(lambda: told == [None])
+            first = await bucket.put("k", b"1")
+            await eventually(lambda: told[1:] == [Entry("k", b"1", first)])
+            monkeypatch.setattr(nats_registry, "changed_on", lambda bucket, key: "nowhere")
+            monkeypatch.setattr(nats_registry, "KEY_QUIETS", 1)
+            async with watching(bucket, key="k") as polled:
+                await eventually(lambda: polled[-1:] == [None])
+                second = await bucket.put("k", b"2")
+                await eventually(lambda: polled[-1] == Entry("k", b"2", second))
 
     async def test_a_watch_of_one_key_notices_a_bucket_that_was_made_anew(self) -> None:
         async with self.bucket() as (there, bucket), watching(bucket, key="k") as told:

@@ -14,14 +14,16 @@ import nkeys
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from tests.contract.registry_suite import watching
 from tests.eventually import eventually
 from tests.nats_cluster import REGION, NatsCluster
 from tests.owner import task_owner
 
 from axiom_cli.nats_config.permissions import DOMAIN
+from axiom_common.drivers import nats_registry
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_registry import NatsBucket
-from axiom_common.errors import SettingsError
+from axiom_common.errors import SettingsError, UnavailableError
 from axiom_common.model.ids import GatewayId, NodeId
 from axiom_common.ports.registry import Entry
 from axiom_common.wire import keys, subjects
@@ -241,6 +243,35 @@ async def test_a_read_of_ones_own_key_names_no_other_in_its_body(fleet: Fleet) -
     ):
         answer = await fleet.agent.request(own, body, timeout=5)
         assert answer.data in (b"", b"plan of n1")
+
+
+async def test_an_agent_follows_its_plan_without_asking_again(
+    fleet: Fleet, nats_cluster: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats_registry, "KEY_QUIETS", 10_000)
+    key = keys.plan_key(REGION, N1)
+    async with task_owner() as owner:
+        connection = nats_cluster.connection("n1", name="node-agent.n1")
+        assert await connection.start(owner)
+        plans = await nats_cluster.registry("n1", connection).bucket(keys.PLAN_BUCKET)
+        async with watching(plans, key=key) as told:
+            await eventually(lambda: told[-1:] == [None])
+            assert told[0] == await fleet.plans.get(key)
+            revision = await fleet.plans.put(key, b"another plan of n1")
+            await eventually(lambda: told[-1] == Entry(key, b"another plan of n1", revision))
+        with pytest.raises(UnavailableError):
+            await plans.get(keys.plan_key(REGION, N2))
+        await connection.close()
+
+
+async def test_an_agent_makes_no_bucket(nats_cluster: NatsCluster) -> None:
+    async with task_owner() as owner:
+        connection = nats_cluster.connection("n1", name="node-agent.n1")
+        assert await connection.start(owner)
+        early = await nats_cluster.registry("n1", connection).bucket("early")
+        with pytest.raises(UnavailableError):
+            await early.put("k", b"v")
+        await connection.close()
 
 
 async def test_services_have_no_more_than_they_need(

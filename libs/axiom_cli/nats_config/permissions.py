@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from axiom_common.drivers.nats_connection import inbox_of
+from axiom_common.drivers.nats_streams import changed_on
 from axiom_common.model.ids import GatewayId, NodeId, RegionId
 from axiom_common.wire import keys, subjects
 
@@ -64,7 +65,11 @@ def node(region: RegionId, name: NodeId) -> Node:
             *_opens(keys.PLAN_BUCKET),
             *_reads_one(keys.PLAN_BUCKET, keys.plan_key(region, name)),
         ),
-        hears=(subjects.node_resync(region, name), subjects.all_inflight_on(region, name)),
+        hears=(
+            subjects.node_resync(region, name),
+            subjects.all_inflight_on(region, name),
+            changed_on(keys.PLAN_BUCKET, keys.plan_key(region, name)),
+        ),
         serves=(subjects.node_ensure(region, name),),
         inbox=_inbox("node-agent", name),
     )

@@ -4,12 +4,7 @@ A bucket is a handle that opens its stream, and makes it where it is missing, on
 process may start before NATS does. A time to live is a whole number of seconds on the server, so it
 is rounded up. An expired record leaves a marker, for watches to see; the library's own get and
 create take that marker for a value, and its watch may say too early that all present was told
-(`record_feed`), so everything here uses the stream beneath.
-
-A stream whose store was lost is made anew and counts from 1 again, but incarnations and fences must
-go on growing. So a revision is the stream's life, from its moment of creation, plus the sequence
-number. It grows unless the server's clock goes back between two lives, or a stream takes more than
-2^10 writes per ms of its life; and it stays below 2^53, exact as a double, until the year 2248.
+(`record_feed`), so everything here uses the stream beneath (`nats_streams`).
 """
 
 from __future__ import annotations
@@ -18,60 +13,39 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import nats.js.errors
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, Header, StorageType, StreamConfig, StreamInfo
+from nats.js.api import Header, StreamConfig
 from nats.js.kv import KV_DEL, KV_MARKER_REASON, KV_OP, KV_PURGE
 
 from axiom_common.drivers.nats_connection import CONNECTION_ERRORS, NatsConnection, Session
+from axiom_common.drivers.nats_streams import (
+    Stream,
+    Way,
+    bucket_config,
+    changed_on,
+    life_of,
+    open_stream,
+)
 from axiom_common.drivers.record_feed import RecordFeed
 from axiom_common.drivers.watch_progress import WatchProgress
 from axiom_common.errors import ConflictError, InvalidInputError, UnavailableError
 from axiom_common.ports.registry import Entry
 
 CALL_TIMEOUT_MS = 1_000.0
-MARKER_TTL_S = 60.0
-"""How long the server keeps the marker of an expired record."""
-DUPLICATE_WINDOW_S = 120.0
-VALUE_BYTES_MAX = 1 << 20
-KEY_POLL_S = 0.5
 QUIET_S = 0.25
 """A watch that was told nothing for so long looks whether its session still is open."""
+KEY_QUIETS = 8
+"""After so many quiet times in a row a watch of one key reads it, in case it missed the word."""
 CHECK_QUIETS = 8
 """After so many quiet times in a row it asks the server whether it missed anything."""
-LIFE_SHIFT = 10
-"""Bits of a revision below the ms of the stream's creation."""
-
 _ABSENT = 0
 _WRONG_LAST_SEQUENCE = (10071, 10164)
-_OTHER_CONFIGURATION = 10058
 _NO_MESSAGE = 10037
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """A bucket's stream as one session opened it. A revision is `life` plus sequence number."""
-
-    session: Session
-    jetstream: JetStreamContext
-    life: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """How a process uses its buckets; see `NatsRegistry`."""
-
-    replicas: int
-    domain: str | None
-    direct: bool
-    timeout_s: float
 
 
 class NatsRegistry:
@@ -94,7 +68,7 @@ class NatsRegistry:
         call_timeout_ms: float = CALL_TIMEOUT_MS,
     ) -> None:
         self._connection = connection
-        self._way = _Way(
+        self._way = Way(
             replicas=replicas, domain=domain, direct=direct, timeout_s=call_timeout_ms / 1e3
         )
 
@@ -106,7 +80,7 @@ class NatsRegistry:
 class NatsBucket:
     """A `Bucket`."""
 
-    def __init__(self, connection: NatsConnection, name: str, way: _Way, *, lasting: bool) -> None:
+    def __init__(self, connection: NatsConnection, name: str, way: Way, *, lasting: bool) -> None:
         self._connection = connection
         self._name = name
         self._way = way
@@ -114,7 +88,7 @@ class NatsBucket:
         # How JetStream itself names a bucket's stream and its subjects.
         self._stream_name = f"KV_{name}"
         self._prefix = f"$KV.{name}."
-        self._opened: _Stream | None = None
+        self._opened: Stream | None = None
 
     async def get(self, key: str) -> Entry | None:
         """The record, or None."""
@@ -124,7 +98,7 @@ class NatsBucket:
     async def list(self) -> tuple[Entry, ...]:
         """All present records, by key."""
 
-        async def call(stream: _Stream) -> tuple[Entry, ...]:
+        async def call(stream: Stream) -> tuple[Entry, ...]:
             entries: dict[str, Entry] = {}
             feed = await self._open_feed(stream)
             try:
@@ -164,8 +138,8 @@ class NatsBucket:
     async def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
         """Present records, None, then changes; all again whenever changes may have been missed.
 
-        What is gone since it was last told comes as deleted, before the None. One key is asked for
-        every `KEY_POLL_S`: what changes twice in between is told once.
+        What is gone since it was last told comes as deleted, before the None. One key is read when
+        the server says that it changed: what changes twice meanwhile is told once.
         """
         progress = WatchProgress()
         while True:
@@ -185,24 +159,46 @@ class NatsBucket:
         self, key: str, session: Session, progress: WatchProgress
     ) -> AsyncGenerator[Entry | None, None]:
         """Tell the record and then changes, until the bucket looks older than what was told."""
-        life, last_revision = await self._position()
-        progress.begin(life, last_revision)
-        told = await self._last(key)
-        if told is not None and progress.take(told):
-            yield told
-        for gone in progress.end_of_present():
-            yield gone
-        yield None
-        while session.open:
-            await asyncio.sleep(KEY_POLL_S)
-            last = await self._last(key)
-            if _revision(last) < _revision(told):
-                self._opened = None
-                return
-            if last is not None and _revision(last) > _revision(told):
-                told = last
-                if progress.take(last):
-                    yield last
+        changed = asyncio.Event()
+
+        async def change(_: Msg) -> None:
+            changed.set()
+
+        subscription = await self._call(
+            lambda _: session.client.subscribe(changed_on(self._name, key), cb=change)
+        )
+        try:
+            life, last_revision = await self._position()
+            progress.begin(life, last_revision)
+            told = await self._last(key)
+            if told is not None and progress.take(told):
+                yield told
+            for gone in progress.end_of_present():
+                yield gone
+            yield None
+            while await self._until(changed, session):
+                last = await self._last(key)
+                if _revision(last) < _revision(told):
+                    self._opened = None
+                    return
+                if last is not None and _revision(last) > _revision(told):
+                    told = last
+                    if progress.take(last):
+                        yield last
+        finally:
+            with contextlib.suppress(*CONNECTION_ERRORS):
+                await subscription.unsubscribe()
+
+    async def _until(self, changed: asyncio.Event, session: Session) -> bool:
+        """Wait for a change, or for long enough to look anyway; False when the session ended."""
+        for _ in range(KEY_QUIETS):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(QUIET_S):
+                    await changed.wait()
+            if changed.is_set() or not session.open:
+                break
+        changed.clear()
+        return session.open
 
     async def _watch_all(
         self, session: Session, progress: WatchProgress
@@ -233,7 +229,7 @@ class NatsBucket:
         finally:
             await feed.close()
 
-    async def _open_feed(self, stream: _Stream) -> RecordFeed:
+    async def _open_feed(self, stream: Stream) -> RecordFeed:
         client, jetstream = stream.session.client, stream.jetstream
         return await RecordFeed.open(client, jetstream, self._stream_name, f"{self._prefix}>")
 
@@ -245,7 +241,7 @@ class NatsBucket:
     async def _last(self, key: str) -> Entry | None:
         """The newest message of a key; its value is None where that says deleted or expired."""
 
-        async def call(stream: _Stream) -> Entry | None:
+        async def call(stream: Stream) -> Entry | None:
             try:
                 message = await stream.jetstream.get_last_msg(
                     self._stream_name, self._prefix + key, direct=self._way.direct
@@ -264,9 +260,9 @@ class NatsBucket:
     async def _position(self) -> tuple[int, int]:
         """The stream's life as it is now, and its last revision."""
 
-        async def call(stream: _Stream) -> tuple[int, int]:
+        async def call(stream: Stream) -> tuple[int, int]:
             info = await stream.jetstream.stream_info(self._stream_name)
-            life = _life(info)
+            life = life_of(info)
             if life != stream.life:
                 self._opened = None
             return life, life + info.state.last_seq
@@ -286,7 +282,7 @@ class NatsBucket:
         if ttl_ms is not None and self._lasting:
             raise InvalidInputError(f"bucket {self._name} lasts: no record of it expires")
 
-        async def call(stream: _Stream) -> int:
+        async def call(stream: Stream) -> int:
             sent = dict(headers or {})
             if revision is not None:
                 sequence = revision if revision == _ABSENT else revision - stream.life
@@ -312,7 +308,7 @@ class NatsBucket:
 
         return await self._call(call)
 
-    async def _call(self, call: Callable[[_Stream], Awaitable[_T]]) -> _T:
+    async def _call(self, call: Callable[[Stream], Awaitable[_T]]) -> _T:
         session = self._connection.session()
         try:
             async with session.bounded(self._way.timeout_s):
@@ -323,61 +319,21 @@ class NatsBucket:
             cause = str(error) or type(error).__name__
             raise UnavailableError(f"bucket {self._name}: {cause}") from error
 
-    async def _open(self, session: Session) -> _Stream:
+    async def _open(self, session: Session) -> Stream:
         opened = self._opened
         if opened is None or opened.session is not session:
-            jetstream = session.client.jetstream(
-                timeout=self._way.timeout_s, domain=self._way.domain
+            opened = await open_stream(
+                session, self._stream_name, self._way, config=self._stream_config
             )
-            try:
-                info = await jetstream.stream_info(self._stream_name)
-            except nats.js.errors.NotFoundError as error:
-                if self._way.domain is not None:
-                    raise UnavailableError(
-                        f"bucket {self._name} is not there yet: those who write it make it"
-                    ) from error
-                await self._make(jetstream)
-                info = await jetstream.stream_info(self._stream_name)
-            opened = self._opened = _Stream(session, jetstream, _life(info))
+            self._opened = opened
         return opened
 
-    async def _make(self, jetstream: JetStreamContext) -> None:
-        try:
-            await jetstream.add_stream(self._stream_config())
-        except nats.js.errors.BadRequestError as error:
-            # Somebody was faster, with more replicas for example: theirs is as good.
-            if error.err_code != _OTHER_CONFIGURATION:
-                raise
-
     def _stream_config(self) -> StreamConfig:
-        """A KV bucket with one record a key. Where records expire, the server leaves markers, and
-        for those it allows roll-up: who may write one key can have it drop all others then."""
-        return StreamConfig(
-            name=self._stream_name,
-            subjects=[f"{self._prefix}>"],
-            max_msgs_per_subject=1,
-            max_msg_size=VALUE_BYTES_MAX,
-            discard=DiscardPolicy.NEW,
-            storage=StorageType.FILE,
-            num_replicas=self._way.replicas,
-            duplicate_window=DUPLICATE_WINDOW_S,
-            allow_rollup_hdrs=False,
-            deny_delete=True,
-            allow_direct=True,
-            deny_purge=self._lasting,
-            allow_msg_ttl=not self._lasting,
-            subject_delete_marker_ttl=None if self._lasting else MARKER_TTL_S,
-        )
+        return bucket_config(self._name, replicas=self._way.replicas, lasting=self._lasting)
 
 
 def _revision(entry: Entry | None) -> int:
     return entry.revision if entry is not None else 0
-
-
-def _life(info: StreamInfo) -> int:
-    # JetStream tells it of each stream.
-    created = cast("datetime", info.created)
-    return int(created.timestamp() * 1e3) << LIFE_SHIFT
 
 
 def _says_gone(headers: Mapping[str, str]) -> bool:
