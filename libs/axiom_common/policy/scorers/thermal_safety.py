@@ -53,7 +53,8 @@ class ThermalMemory:
         if not readings:
             return replace(self, standing=(), unknown=True)
         heard_ms = max(heard_ms, told_ms)
-        since, held = dict(self.standing), dict(self.in_force)
+        since = dict(self.standing)
+        in_force = {bit: at_ms for bit, at_ms in self.in_force if self._holds(bit, told_ms)}
         standing: dict[int, float] = {}
         for bit in SLOWDOWN_BY_BIT:
             stood_ms = [_stood_ms(gpu, bit) for gpu in readings if (gpu.throttle or 0) & bit]
@@ -61,10 +62,9 @@ class ThermalMemory:
                 continue
             standing[bit] = since.get(bit, told_ms)
             sustained = max(stood_ms) >= SUSTAINED_MS or heard_ms - standing[bit] >= UNTOLD_MS
-            if sustained or self._holds(bit, told_ms):
-                held[bit] = heard_ms
-        kept = {bit: at_ms for bit, at_ms in held.items() if heard_ms - at_ms < UNKNOWN_MS}
-        return ThermalMemory(standing=tuple(standing.items()), in_force=tuple(kept.items()))
+            if sustained or bit in in_force:
+                in_force[bit] = heard_ms
+        return ThermalMemory(standing=tuple(standing.items()), in_force=tuple(in_force.items()))
 
     def slowdown(self, now_ms: float) -> float:
         """The factor, at least 1, by which the reasons in force slow the engine down."""
