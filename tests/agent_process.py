@@ -207,11 +207,16 @@ class Node:
 
 @asynccontextmanager
 async def running_agent(
-    folder: Path, region: RegionId, nats_url: str, engine_url: str, adapters: Path
+    folder: Path,
+    region: RegionId,
+    nats_url: str,
+    engine: str | Mapping[str, object],
+    adapters: Path,
 ) -> AsyncIterator[Node]:
-    """A node whose agent runs beside the engine at `engine_url`."""
+    """A node whose agent runs beside one engine, told as to `write_settings`."""
     agent = agent_server(folder)
-    write_settings(folder, region, nats_url, engine_url)
+    write_settings(folder, region, nats_url, engine)
+    engine_url = engine if isinstance(engine, str) else str(engine["url"])
     async with task_owner() as owner, aiohttp.ClientSession() as http:
         connection = NatsConnection(nats_url, name="test", clock=CLOCK)
         await connection.start(owner)

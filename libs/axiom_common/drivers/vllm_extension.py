@@ -47,6 +47,7 @@ class ExtensionListener:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             listening.setblocking(False)
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
             listening.bind(str(self._path))
