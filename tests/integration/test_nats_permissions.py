@@ -15,7 +15,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from tests.contract.registry_suite import watching
-from tests.eventually import eventually
+from tests.eventually import eventually, succeeds
 from tests.nats_cluster import REGION, NatsCluster
 from tests.owner import task_owner
 
@@ -257,8 +257,14 @@ async def test_an_agent_follows_its_plan_without_asking_again(
         async with watching(plans, key=key) as told:
             await eventually(lambda: told[-1:] == [None])
             assert told[0] == await fleet.plans.get(key)
-            revision = await fleet.plans.put(key, b"another plan of n1")
-            await eventually(lambda: told[-1] == Entry(key, b"another plan of n1", revision))
+
+            async def written_and_told() -> None:
+                # Servers tell each other who listens; a word before that is lost.
+                revision = await fleet.plans.put(key, b"another plan of n1")
+                written = Entry(key, b"another plan of n1", revision)
+                await eventually(lambda: told[-1] == written, within_s=1.0)
+
+            await succeeds(written_and_told, despite=AssertionError, within_s=10.0)
         with pytest.raises(UnavailableError):
             await plans.get(keys.plan_key(REGION, N2))
         await connection.close()
