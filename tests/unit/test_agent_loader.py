@@ -50,7 +50,7 @@ class GatedEngine(FakeEngine):
     """Loads wait at a gate; `began` lists those that came there."""
 
     def __init__(self, *, max_loras: int) -> None:
-        super().__init__(max_loras=max_loras, max_cpu_loras=8)
+        super().__init__(max_loras=max_loras)
         self.gate = asyncio.Event()
         self.gate.set()
         self.began: list[EngineAdapter] = []
