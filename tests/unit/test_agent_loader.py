@@ -22,6 +22,7 @@ from axiom_common.ports.engine import EngineModels
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.clock import settle
 from axiom_common.testing.engine import FakeEngine
+from axiom_node_agent import loader as loading
 from axiom_node_agent.engine_view import view_of
 from axiom_node_agent.loader import (
     ASKERS_MAX,
@@ -47,13 +48,20 @@ def refused(reason: Reason) -> EnsureResult:
 
 
 class GatedEngine(FakeEngine):
-    """Loads wait at a gate; `began` lists those that came there."""
+    """Loads wait at a gate; `began` lists those that came there, `ahead` what was read ahead."""
 
     def __init__(self, *, max_loras: int) -> None:
         super().__init__(max_loras=max_loras)
         self.gate = asyncio.Event()
         self.gate.set()
         self.began: list[EngineAdapter] = []
+        self.ahead: list[str] = []
+        self.disk = asyncio.Event()
+        self.disk.set()
+
+    async def read_ahead(self, path: str) -> None:
+        self.ahead.append(path)
+        await self.disk.wait()
 
     async def load(self, name: EngineAdapter, path: str) -> None:
         self.began.append(name)
@@ -107,6 +115,7 @@ async def bench(*, hbm_slots: int = 2, names_ms: float = 0.0) -> AsyncIterator[B
         log,
         list_names=lambda: poller.list_names(every_ms=RELIST_MS),
         may_unload=lambda: unloads[0],
+        read_ahead=engine.read_ahead,
     )
     await poller.poll()
     async with task_owner() as owner:
@@ -222,6 +231,30 @@ async def test_many_may_wait_for_one_load_but_not_any_number() -> None:
         assert await at.ensure("a") == refused(Reason.TOO_MANY_LOADS)
         at.engine.gate.set()
         assert set(await asyncio.gather(*asked)) == {RESIDENT, JOINED}
+        assert await at.ensure("a") == RESIDENT
+
+
+async def test_an_adapters_files_are_read_before_the_engine_has_to_unless_it_holds_a_copy() -> None:
+    async with bench() as at:
+        at.engine.disk.clear()
+        first = asyncio.ensure_future(at.ensure("a"))
+        await eventually(lambda: at.engine.ahead)
+        assert at.engine.began == []
+        at.engine.disk.set()
+        assert await first == RESIDENT
+        await at.engine.unload(name("a"))
+        await at.relist()
+        assert await at.ensure("a") == RESIDENT
+        assert at.engine.began == [name("a"), name("a")]
+        assert at.engine.ahead == [spec("a").path], "its copy outlived its name"
+
+
+async def test_a_disk_that_hangs_holds_a_load_up_for_no_longer_than_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loading, "READ_AHEAD_MS", 20.0)
+    async with bench() as at:
+        at.engine.disk.clear()
         assert await at.ensure("a") == RESIDENT
 
 

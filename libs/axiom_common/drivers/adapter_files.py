@@ -78,7 +78,7 @@ def cached_bytes(paths: Iterable[str]) -> int | None:
 
 def read_ahead(path: str, bytes_max: int, wanted: Callable[[], bool]) -> int | None:
     """Read the adapter's files, largest first, up to `bytes_max` and while `wanted()`; the bytes
-    read, None where there is no file to read."""
+    read, None where there is no file to read. A file that is cached whole counts as read."""
     files = sorted(files_of(path), key=lambda file: file.size, reverse=True)
     buffer = bytearray(max(0, min(CHUNK_BYTES, bytes_max)))
     read, opened = 0, 0
@@ -88,6 +88,9 @@ def read_ahead(path: str, bytes_max: int, wanted: Callable[[], bool]) -> int | N
             continue
         opened += 1
         try:
+            if read + file.size <= bytes_max and _cached_of(file) == file.size:
+                read += file.size
+                continue
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             while read < bytes_max and wanted():
                 count = os.readv(fd, [memoryview(buffer)[: bytes_max - read]])

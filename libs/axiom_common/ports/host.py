@@ -26,7 +26,8 @@ class Host(Protocol):
 
     async def read_ahead(self, path: str, bytes_max: int) -> int | None:
         """Bring an adapter's files into the page cache, largest first, so that a load that follows
-        waits for no disk. Returns the bytes read, at most `bytes_max`; None when nothing could be
-        read: no such path here, or too many asked before. Cancelled, it soon stops reading.
+        waits for no disk. Returns the bytes that lie there then, at most `bytes_max`; None when
+        nothing could be read: no such path here, or too many asked before. Cancelled, it soon stops
+        reading.
         """
         ...

@@ -33,6 +33,8 @@ FIRST_POLL_MS = 2_000.0
 """An engine that has not answered by then is told of as it is: not heard yet."""
 UNLOAD_REST_MS = 2_000.0
 """Two whole vectors of each gateway: who is heard for so long is heard completely."""
+READ_AHEAD_BYTES = 8 << 30
+"""Of one adapter: no adapter that is one has more."""
 SPARE_RESPONDERS = 64
 """Beyond all ensures that may wait at engines, so that the next one is always answered."""
 
@@ -87,6 +89,7 @@ class AgentApp:
             poll_ms=settings.poll_ms,
             names_ms=settings.names_ms,
             may_unload=self._hears_all_gateways,
+            read_ahead=lambda path: host.read_ahead(path, READ_AHEAD_BYTES),
             on_change=lambda: self._reporter.changed(),
         )
         self.books: Mapping[EngineId, EngineBook] = self._engines.books

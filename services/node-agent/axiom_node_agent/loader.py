@@ -40,6 +40,8 @@ SLOT_WAIT_MS = 150.0
 """The word that a request ended may be on its way for so long: a vector's 50 ms, and a young
 lease's 100 ms."""
 SLOT_POLL_MS = 10.0
+READ_AHEAD_MS = 10_000.0
+"""A disk that needs longer holds up the load itself."""
 SLOT_WAITERS_MAX = 32
 NOT_FOUND_STATUS = 404
 
@@ -58,7 +60,8 @@ class _Load:
 
 class Loader:
     """`list_names` refreshes the names that are older than RELIST_MS. `may_unload` says whether all
-    requests in flight are known at the moment."""
+    requests in flight are known at the moment. `read_ahead` brings the files at a path into the
+    page cache: an engine that loads from a disk stands still meanwhile."""
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class Loader:
         *,
         list_names: Callable[[], Awaitable[None]],
         may_unload: Callable[[], bool],
+        read_ahead: Callable[[str], Awaitable[object]],
     ) -> None:
         self._book = book
         self._engine = engine
@@ -78,6 +82,7 @@ class Loader:
         self._log = log
         self._list_names = list_names
         self._may_unload = may_unload
+        self._read_ahead = read_ahead
         self._id = book.declared.engine
         self._wanted = EnginePlan(engine=self._id)
         self._spared: set[EngineAdapter] = set()
@@ -195,9 +200,12 @@ class Loader:
     async def _load(self, load: _Load) -> None:
         name = load.spec.engine_name
         started_ms = self._clock.now_ms()
-        if view_of(self._book, started_ms).idle_slots(name) <= 0:
+        if load.anew or all(copy.adapter != name for copy in self._book.lru.copies):
+            await self._cache(load.spec.path)
+        now_ms = self._clock.now_ms()
+        if view_of(self._book, now_ms).idle_slots(name) <= 0:
             # The slots that were idle when it was accepted are used by now.
-            self._book.load_withdrawn(name, started_ms)
+            self._book.load_withdrawn(name, now_ms)
             self._finish(load, Reason.NO_IDLE_SLOT)
             return
         self._book.load_started(name, started_ms)
@@ -211,6 +219,13 @@ class Loader:
         else:
             self._metrics.load_failures.labels(self._id, reason).inc()
         self._finish(load, reason)
+
+    async def _cache(self, path: str) -> None:
+        try:
+            async with asyncio.timeout(READ_AHEAD_MS / 1e3):
+                await self._read_ahead(path)
+        except TimeoutError:
+            self._log.warning("adapter not read ahead in time", once_a_minute="ahead", path=path)
 
     def _spare(self, name: EngineAdapter) -> None:
         """The plan has had its way with this name."""

@@ -5,7 +5,7 @@ say; what an engine that is gone had (connections, sockets, labels of metrics) g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from axiom_common.model.adapter import ResidencySource
@@ -59,6 +59,7 @@ class NodeEngines:
         poll_ms: float,
         names_ms: float,
         may_unload: Callable[[], bool],
+        read_ahead: Callable[[str], Awaitable[object]],
         on_change: Callable[[], None],
     ) -> None:
         self.books: dict[EngineId, EngineBook] = {}
@@ -71,6 +72,7 @@ class NodeEngines:
         self._poll_ms = poll_ms
         self._names_ms = names_ms
         self._may_unload = may_unload
+        self._read_ahead = read_ahead
         self._on_change = on_change
         self._parts: dict[EngineId, _Part] = {}
         self._sources: dict[EngineId, ResidencySource] = {}
@@ -140,6 +142,7 @@ class NodeEngines:
             self._log,
             list_names=lambda: poller.list_names(every_ms=RELIST_MS),
             may_unload=self._may_unload,
+            read_ahead=self._read_ahead,
         )
         jobs = {"poll": poller.run(), "load": loader.run()}
         if ear:
