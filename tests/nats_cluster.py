@@ -5,12 +5,13 @@ Each user has a seed. Servers are children, to kill and restart.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
-from axiom_common.model.ids import RegionId
+from axiom_common.model.ids import NodeId, RegionId
+from axiom_common.wire import subjects
 
 REGION = RegionId("eu")
 SERVERS = 3
@@ -210,6 +212,30 @@ def running_nats_cluster(folder: Path) -> Iterator[NatsCluster]:
         yield cluster
     finally:
         cluster.stop()
+
+
+async def flood_until(client: Client, condition: Callable[[], bool]) -> None:
+    """Send reports that nobody can read until the servers have enough of who takes none."""
+    async with asyncio.timeout(30):
+        while not condition():
+            for _ in range(PENDING_BYTES // (1 << 20)):
+                await client.publish(subjects.node_report(REGION, NodeId("n3")), bytes(1 << 20))
+            await client.flush()
+
+
+def cut_off(cluster: NatsCluster) -> int:
+    """How many clients the servers cut off for being slow."""
+    return sum(int(cluster.ask(s, "varz")["slow_consumers"]) for s in cluster.topology.servers)
+
+
+async def leader_of(cluster: NatsCluster, bucket: str) -> str:
+    """The server that leads a bucket."""
+    client = await cluster.client("operator", inbox="operator.test")
+    info = await client.jetstream().stream_info(f"KV_{bucket}")
+    await client.close()
+    assert info.cluster is not None
+    assert info.cluster.leader is not None
+    return info.cluster.leader
 
 
 def _make_seed(path: Path) -> str:

@@ -11,13 +11,13 @@ import asyncio
 import random
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from axiom_common.errors import UnavailableError
 from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import EngineAdapter, NodeId, RegionId, engine_id
-from axiom_common.ports.bus import Bus
+from axiom_common.ports.bus import Handler
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.state.region_view import EngineBeat, NodeBeat, NodeDelta, NodeLeft
@@ -32,6 +32,23 @@ SLICE_MS = 10.0
 ANY_NODE = NodeId("*")
 
 
+class CrowdBus(Protocol):
+    """What of a `Bus` a crowd needs."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is reachable now."""
+        ...
+
+    async def publish(self, subject: str, payload: bytes) -> None:
+        """See `Bus`."""
+        ...
+
+    async def subscribe(self, subject: str, handler: Handler) -> None:
+        """See `Bus`."""
+        ...
+
+
 class Crowd:
     """Agents of `region`. `lively`: figures change with each beat, as under load.
 
@@ -39,7 +56,7 @@ class Crowd:
     """
 
     def __init__(
-        self, bus: Bus, clock: Clock, region: RegionId, *, lively: bool = False, seed: int = 1
+        self, bus: CrowdBus, clock: Clock, region: RegionId, *, lively: bool = False, seed: int = 1
     ) -> None:
         self.states: dict[NodeId, NodeState] = {}
         self.fulls = 0

@@ -18,7 +18,8 @@ import pytest
 from tests.eventually import eventually, succeeds
 from tests.owner import task_owner
 from tests.servers import ChildServer, running
-from tests.telemetry_parts import Telemetry, telemetry_server
+from tests.service_process import service_process
+from tests.telemetry_parts import Telemetry
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
@@ -100,12 +101,12 @@ class Fleet:
 def telemetry(
     module_nats: ChildServer, module_valkey: ChildServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Telemetry]:
-    process = telemetry_server(
-        tmp_path_factory.mktemp("telemetry"),
-        region=REGION,
-        nats_url=module_nats.url,
-        redis_url=module_valkey.url,
-    )
+    settings = {
+        "region": REGION,
+        "nats_url": module_nats.url,
+        "redis_url": module_valkey.url,
+    }
+    process = service_process("telemetry", tmp_path_factory.mktemp("telemetry"), settings)
     with running(process) as server:
         yield Telemetry(server)
 
