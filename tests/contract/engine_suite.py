@@ -150,6 +150,22 @@ class EngineSuite:
             assert after.generation_tokens > before.generation_tokens
             assert after.started_s == before.started_s
 
+    async def test_its_cache_is_told_and_what_was_looked_up_there(self) -> None:
+        async with self.open() as test:
+            await test.load(NAMES[0])
+            before = await test.engine.sample()
+            async with test.run(NAMES[0]):
+                pass
+            after = await self.idle(test)
+            assert before.kv_tokens == after.kv_tokens is not None
+            assert after.kv_tokens > 0
+            assert before.preemptions == after.preemptions is not None
+            assert before.prefix_queries is not None
+            assert after.prefix_queries is not None
+            assert after.prefix_hits is not None
+            assert after.prefix_queries > before.prefix_queries
+            assert after.ranks == ()
+
     async def idle(self, test: EngineUnderTest) -> EngineSample:
         """The first sample without a running request."""
         return await self.shows(test, 0, frozenset())

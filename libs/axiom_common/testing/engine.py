@@ -55,6 +55,11 @@ class FakeEngine:
             prompt_tokens=self._prompt_tokens,
             generation_tokens=self._generation_tokens,
             started_s=self._started_s,
+            kv_tokens=16_384,
+            preemptions=0.0,
+            rejections=0.0,
+            prefix_queries=self._prompt_tokens,
+            prefix_hits=0.0,
         )
         if not self._steps or not self.max_loras:
             return sample
