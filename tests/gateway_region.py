@@ -31,6 +31,7 @@ from axiom_common.testing.registry import FakeRegistry
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import desired, keys, subjects
 from axiom_common.wire.reports import decode_node_report
+from axiom_common.wire.schemas import ResyncRequest, encode
 from axiom_gateway.app import GatewayApp
 from axiom_gateway.settings import GatewaySettings
 from axiom_node_agent.app import AgentApp
@@ -142,9 +143,10 @@ class Region:
         await self.agent.start(self.owner)
 
     async def stop_agent(self) -> None:
+        """Without a last word, as when its host dies."""
         assert self.agent is not None
-        await self.agent.stop()
         self.agent_bus.disconnect()
+        await self.agent.stop()
         self.agent = None
 
     def _superseded(self) -> None:
@@ -164,7 +166,7 @@ class Region:
             await bucket.put(keys.adapter_key(name), desired.encode(spec))
 
     async def fill_cache(self) -> None:
-        """What the telemetry service would do: put the node's next full report into the cache."""
+        """What the telemetry service would do: put the node's whole state into the cache."""
         seen: list[NodeState] = []
 
         async def keep(subject: str, payload: bytes) -> None:
@@ -172,10 +174,11 @@ class Region:
             if isinstance(report, NodeState) and report.engines[0].served_name:
                 seen.append(report)
 
-        await FakeBus(self.owner, self.hub).subscribe(subjects.all_node_reports(REGION), keep)
+        bus = FakeBus(self.owner, self.hub)
+        await bus.subscribe(subjects.all_node_reports(REGION), keep)
+        await bus.publish(subjects.node_resync(REGION, NODE), encode(ResyncRequest(asker="test")))
         await eventually(lambda: seen)
-        state = seen[0]
-        await put_state(self.cache, state)
+        await put_state(self.cache, seen[0])
 
     def engine(self, engine: str | EngineId) -> SimEngine:
         return next(e for e in self.engines if e.id == engine)

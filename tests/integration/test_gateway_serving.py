@@ -227,11 +227,11 @@ async def test_peers_share_what_they_have_in_flight(region: Region, gateway: Gat
         asking = group.create_task(peer.ask(BASE_MODEL, tokens=64), name="ask")
         await eventually(
             lambda: (
-                gateway.app.state._vectors.of(region.engines[0].id)
-                or gateway.app.state._vectors.of(region.engines[1].id)
+                gateway.app.state._others.of_peers(region.engines[0].id)
+                or gateway.app.state._others.of_peers(region.engines[1].id)
             )
         )
         (engine,) = {engine for engine, _ in peer.booked}
-        assert gateway.app.state._vectors.of(engine) == {EngineAdapter(""): 1}
+        assert gateway.app.state._others.of_peers(engine) == {EngineAdapter(""): 1}
         asking.cancel()
-        await eventually(lambda: not gateway.app.state._vectors.of(engine))
+        await eventually(lambda: not gateway.app.state._others.of_peers(engine))
