@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-SERVICES = ("axiom_telemetry", "axiom_scheduler")
+SERVICES = ("axiom_telemetry", "axiom_scheduler", "axiom_node_agent")
+AGENT = ("--node", "n1", "--config")
+ONE_ENGINE = "engines: [{name: e1, url: 'http://127.0.0.1:1'}]\n"
 
 
 def ended(service: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,8 +43,14 @@ def test_the_common_settings_are_flags_of_every_service(service: str) -> None:
     ],
 )
 def test_wrong_settings_are_one_line_and_exit_2(
-    service: str, arguments: tuple[str, ...], named: str
+    tmp_path: Path, service: str, arguments: tuple[str, ...], named: str
 ) -> None:
+    if service == "axiom_node_agent":
+        if "--redis-url" in arguments:
+            pytest.skip("an agent opens no shadow cache")
+        config = tmp_path / "agent.yaml"
+        config.write_text(ONE_ENGINE)
+        arguments = (*AGENT, str(config), *arguments)
     told = ended(service, *arguments)
     assert told.returncode == 2
     assert told.stderr.startswith(f"settings: {named}")

@@ -9,7 +9,7 @@ import pytest
 from axiom_common.errors import SettingsError
 from axiom_common.model.engine import EngineStatus, LinkModel
 from axiom_common.model.ids import NodeId
-from axiom_common.runtime.settings import load_settings
+from axiom_common.runtime.settings import SettingsSource, load_settings
 from axiom_node_agent.settings import AgentSettings
 
 GOOD = """
@@ -57,6 +57,8 @@ def test_an_engine_as_declared(tmp_path: Path) -> None:
         ("http://127.0.0.1:8000/", "127.0.0.1:8000", "engines.0.url"),
         ("hbm_slots: 4", "hbm_slots: -1", "engines.0.hbm_slots"),
         ("hbm_slots: 4", "hbm_slot: 4", "engines.0.hbm_slot"),
+        ("hbm_slots: 4", "extension_socket: run/e1.sock", "engines.0.extension_socket"),
+        ("hbm_slots: 4", f"extension_socket: /{'x' * 100}", "engines.0.extension_socket"),
         ("h2d_gbps: 50", "h2d_gbps: 0", "engines.0.link.h2d_gbps"),
         ("poll_ms: 250", "poll_ms: 0", "poll_ms"),
         ("beat_ms: 250", "beat_ms: .nan", "beat_ms"),
@@ -86,3 +88,29 @@ def test_the_kind_of_an_engine_is_told(tmp_path: Path, kind: str) -> None:
 def test_a_kind_without_a_driver_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="kind"):
         settings(tmp_path, GOOD.replace("base_model: llama", "base_model: llama\n    kind: tgi"))
+
+
+def test_two_engines_do_not_tell_at_the_same_socket(tmp_path: Path) -> None:
+    engine = "{name: %s, url: 'http://127.0.0.1:1', extension_socket: /run/axiom/e.sock}"
+    text = f"node: n1\nengines: [{engine % 'e1'}, {engine % 'e2'}]\n"
+    with pytest.raises(SettingsError, match=r"/run/axiom/e\.sock"):
+        settings(tmp_path, text)
+
+
+def test_the_file_is_read_again_when_it_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text(GOOD)
+    source = SettingsSource(AgentSettings, config=path, flags={"port": 7})
+    assert (source.settings.port, source.changed()) == (7, False)
+    path.write_text(GOOD.replace("name: e1", "name: e2"))
+    assert source.changed()
+    assert source.read().engines[0].name == "e2"
+    assert not source.changed()
+    path.write_text("nonsense")
+    assert source.changed()
+    with pytest.raises(SettingsError):
+        source.read()
+    assert source.settings.engines[0].name == "e2"
+    assert not source.changed(), "it is as wrong as it was"
+    path.unlink()
+    assert source.changed()

@@ -75,11 +75,7 @@ class AgentApp:
         self._hearing = Hearing(clock.now_ms())
         self._tasks: list[asyncio.Task[None]] = []
         self._owner: Owner
-        self._watch = (
-            SettingsWatch(source, self._have_engines, clock, self.metrics, self._log)
-            if source
-            else None
-        )
+        self._watch = self._settings_watch(source)
         self._engines = NodeEngines(
             self._node,
             connect,
@@ -180,6 +176,11 @@ class AgentApp:
                 "plan_revision": status.revision if status else None,
             },
         )
+
+    def _settings_watch(self, source: SettingsSource[AgentSettings] | None) -> SettingsWatch | None:
+        if source is None:
+            return None
+        return SettingsWatch(source, self._have_engines, self._clock, self.metrics, self._log)
 
     async def _have_engines(self, wanted: tuple[EngineSettings, ...]) -> None:
         """The settings file says so now."""

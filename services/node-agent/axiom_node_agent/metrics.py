@@ -15,6 +15,38 @@ class AgentMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._make_of_engines()
+        self.ensures = self._counter(
+            "axiom_node_agent_ensures_total", "Answers to gateways", "outcome", "reason"
+        )
+        self.reports = self._counter(
+            "axiom_node_agent_reports_total", "Reports handed to the bus", "kind"
+        )
+        self.reports_reduced = self._counter(
+            "axiom_node_agent_reports_reduced_total",
+            "Reports with something left out, to be small enough to send",
+            "reduction",
+        )
+        self.report_failures = self._counter(
+            "axiom_node_agent_report_failures_total", "Reports that the bus did not take"
+        )
+        self.invalid_messages = self._counter(
+            "axiom_node_agent_invalid_messages_total", "Messages that did not parse", "kind"
+        )
+        self.plan_refusals = self._counter(
+            "axiom_node_agent_plan_refusals_total", "Plans refused", "reason"
+        )
+
+        self.reloads = self._counter(
+            "axiom_node_agent_settings_reloads_total", "Changes of the settings file", "outcome"
+        )
+
+    def forget_engine(self, engine: str) -> None:
+        """The engine is gone."""
+        for metric in self._of_engines():
+            metric.remove_by_labels({"engine": engine})
+
+    def _make_of_engines(self) -> None:
         self.poll_duration = Histogram(
             "axiom_node_agent_poll_duration_seconds",
             "Time of one poll of an engine",
@@ -62,31 +94,9 @@ class AgentMetrics:
         self.unload_failures = self._counter(
             "axiom_node_agent_unload_failures_total", "Unloads that failed", "engine"
         )
-        self.ensures = self._counter(
-            "axiom_node_agent_ensures_total", "Answers to gateways", "outcome", "reason"
-        )
-        self.reports = self._counter(
-            "axiom_node_agent_reports_total", "Reports handed to the bus", "kind"
-        )
-        self.reports_reduced = self._counter(
-            "axiom_node_agent_reports_reduced_total",
-            "Reports with something left out, to be small enough to send",
-            "reduction",
-        )
-        self.report_failures = self._counter(
-            "axiom_node_agent_report_failures_total", "Reports that the bus did not take"
-        )
-        self.invalid_messages = self._counter(
-            "axiom_node_agent_invalid_messages_total", "Messages that did not parse", "kind"
-        )
-        self.plan_refusals = self._counter(
-            "axiom_node_agent_plan_refusals_total", "Plans refused", "reason"
-        )
 
-        self.reloads = self._counter(
-            "axiom_node_agent_settings_reloads_total", "Changes of the settings file", "outcome"
-        )
-        self._of_engines: tuple[MetricWrapperBase, ...] = (
+    def _of_engines(self) -> tuple[MetricWrapperBase, ...]:
+        return (
             self.poll_duration,
             self.poll_failures,
             self.restarts,
@@ -98,11 +108,6 @@ class AgentMetrics:
             self.unloads,
             self.unload_failures,
         )
-
-    def forget_engine(self, engine: str) -> None:
-        """The engine is gone."""
-        for metric in self._of_engines:
-            metric.remove_by_labels({"engine": engine})
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
