@@ -122,12 +122,14 @@ def reference_choice(
     rows = [Row(view, ask, size_bytes, at) for at in range(len(view.identity))]
     refusals = [row.refusal for row in rows]
     probes = ask.request_hash % PROBE_ONE_IN == 0
-    for column in ("stale",) if probes else ("unheard", "stale"):
+    soft = {"unheard": Reason.STALE_TELEMETRY, "stale": Reason.STALE_TELEMETRY}
+    soft |= {"flapping": Reason.FLAPPING}
+    for column, reason in list(soft.items())[probes:]:
         left = [row.at for row in rows if not refusals[row.at]]
         if any(not rows[at].get(column) for at in left):
             for at in left:
                 if rows[at].get(column):
-                    refusals[at] = REASON_CODE[Reason.STALE_TELEMETRY]
+                    refusals[at] = REASON_CODE[reason]
     candidates = [row for row in rows if not refusals[row.at]]
     best = ranked(contenders(candidates, ask, probes), ask)
     return refusals, [row.at for row in best], [row.cost_us for row in best]

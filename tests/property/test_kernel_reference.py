@@ -42,6 +42,7 @@ def drawn_row(chance: Random, number: int) -> EngineRow:
         refusal=pick([None] * 9 + [Reason.NOT_READY]),
         stale=chance.random() < 0.1,
         unheard=chance.random() < 0.1,
+        flapping=chance.random() < 0.1,
         max_lora_rank=pick([0, 8, 64, 64]) if slots else 0,
         hbm_slots=slots,
         load_queue_ms=pick([0.0, 40.0]),
