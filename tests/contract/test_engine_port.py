@@ -81,6 +81,41 @@ class TestVllmEngine(EngineSuite):
 
 
 @pytest.fixture(scope="module")
+def later_engine(folders: Path) -> Iterator[str]:
+    with running(simulated_engine(folders / "later", "--tell-loaded")) as server:
+        yield server.url
+
+
+class TestLaterVllmEngine(TestVllmEngine):
+    """One whose metrics name the adapters held (vLLM#54830)."""
+
+    @pytest.fixture(autouse=True)
+    def _engine(self, later_engine: str, folders: Path) -> None:
+        self.url = later_engine
+        self.adapters = folders
+
+    async def test_what_it_holds_is_told_as_it_moves(self) -> None:
+        alice, bob, carol = NAMES[:3]
+        async with self.open() as test:
+
+            async def holds(hbm: set[EngineAdapter], host: set[EngineAdapter]) -> None:
+                told = (await test.engine.sample()).loaded
+                assert told is not None
+                assert told.hbm_slots == HBM_SLOTS
+                # What other tests loaded may still be held in host RAM.
+                assert (told.hbm, told.host & set(NAMES[:3])) == (hbm, host)
+
+            await test.load(alice, bob, carol)
+            await holds({bob, carol}, {alice})
+            async with test.run(alice):
+                pass
+            await holds({alice, carol}, {bob})
+            # The copy of a forgotten name is held until an LRU drops it.
+            await test.engine.unload(bob)
+            await holds({alice, carol}, {bob})
+
+
+@pytest.fixture(scope="module")
 def sglang(folders: Path) -> Iterator[str]:
     with running(simulated_sglang(folders / "sglang")) as server:
         yield server.url
