@@ -36,7 +36,6 @@ class ServiceSettings(BaseSettings):
     """What every service has. Ports 0 pick a free one.
 
     The seed file says who the process is to NATS; CA, certificate and key are for a NATS with TLS.
-    `nats_domain` is JetStream's name where the process has an account without one, as agents have;
     `nats_replicas` is for the buckets that the process makes: 3 on a cluster of 3 servers.
     """
 
@@ -50,7 +49,6 @@ class ServiceSettings(BaseSettings):
     nats_ca_file: Path | None = None
     nats_cert_file: Path | None = None
     nats_key_file: Path | None = None
-    nats_domain: Token | None = None
     nats_replicas: Annotated[int, Field(ge=1, le=5)] = 1
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
     host: str = "127.0.0.1"

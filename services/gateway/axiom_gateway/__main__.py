@@ -44,9 +44,7 @@ async def serve(
     app = GatewayApp(
         settings,
         bus=bus,
-        registry=NatsRegistry(
-            connection, replicas=settings.nats_replicas, domain=settings.nats_domain
-        ),
+        registry=NatsRegistry(connection, replicas=settings.nats_replicas),
         cache=cache,
         clock=clock,
         nonce=secrets.token_hex(6),

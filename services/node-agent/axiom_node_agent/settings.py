@@ -82,11 +82,13 @@ class EngineSettings(_Part):
 
 
 class AgentSettings(ServiceSettings):
-    """`names_ms`: how often an engine is asked for its list of names when nothing else asks.
+    """`nats_domain`: JetStream's name where the agent has an account without one (deploy/nats).
+    `names_ms`: how often an engine is asked for its list of names when nothing else asks.
     `adapter_dirs`: where adapters lie on this host, to tell of that disk before one is loaded."""
 
     node: Token
     port: Port = 9102
+    nats_domain: Token | None = None
     beat_ms: PositiveMs = 250.0
     poll_ms: PositiveMs = 250.0
     names_ms: PositiveMs = 2_000.0

@@ -41,9 +41,7 @@ async def serve(settings: SchedulerSettings, group: asyncio.TaskGroup, stop: asy
         # A lease must never be taken for one's own by another process of the same name.
         holder=f"{settings.scheduler}-{uuid.uuid4().hex[:8]}",
         bus=bus,
-        registry=NatsRegistry(
-            connection, replicas=settings.nats_replicas, domain=settings.nats_domain
-        ),
+        registry=NatsRegistry(connection, replicas=settings.nats_replicas),
         cache=cache,
         clock=clock,
     )
