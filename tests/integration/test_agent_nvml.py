@@ -306,3 +306,31 @@ async def test_a_call_that_hangs_leaves_the_gpus_unknown_and_one_thread(
         await eventually(lambda: temperatures(gpus.read()) == [61.0, 50.0])
         again.cancel()
     await eventually(lambda: nvml_threads() == 0)
+
+
+_HUNG = """
+import asyncio, pathlib, sys
+from axiom_common.drivers.nvml_gpus import NvmlGpus
+from axiom_common.drivers.system_clock import SystemClock
+
+async def main():
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(NvmlGpus(SystemClock()).run(lambda: None))
+        while not pathlib.Path(sys.argv[1]).exists():
+            await asyncio.sleep(0.01)
+        running.cancel()
+
+asyncio.run(main())
+"""
+
+
+def test_a_call_that_hangs_does_not_keep_the_process_from_ending(tmp_path: Path) -> None:
+    NvmlHost(tmp_path).write(TWO + "1.hang 1\n")
+    build_library(tmp_path)
+    environment = {"LD_LIBRARY_PATH": str(tmp_path), "NVML_STUB": str(tmp_path / "answers")}
+    subprocess.run(
+        [sys.executable, "-c", _HUNG, str(tmp_path / "answers.hung")],
+        env=os.environ | environment,
+        check=True,
+        timeout=60,
+    )
