@@ -49,7 +49,10 @@ Truth = dict[str, list[list[str]]]
 
 @dataclass(slots=True)
 class _Engine:
+    """Its figures in `state` are old: `figures` has the last."""
+
     state: EngineState
+    figures: EngineFigures
     moved: bool = False
     """Its order is not the one that the last full or delta told."""
     loads: int = 0
@@ -62,7 +65,8 @@ class PublishedNode:
         self.name = name
         self._region = region
         self._random = random
-        self._engines = [_Engine(_first_state(name, number)) for number in range(ENGINES)]
+        states = [_first_state(name, number) for number in range(ENGINES)]
+        self._engines = [_Engine(state, state.figures) for state in states]
         self._readings = [_gpus(reading) for reading in range(_READINGS)]
         self._seq = 0
         self._base = 0
@@ -79,11 +83,11 @@ class PublishedNode:
             self._use(self._random.choice(self._engines))
         told = []
         for engine in self._engines:
-            figures = self._figures(engine.state)
-            engine.state = engine.state.with_figures(figures)
-            names = [r.adapter for r in engine.state.residents]
-            order = order_of(names) if engine.moved else None
-            told.append(EngineBeat(engine.state.engine, figures, order))
+            engine.figures = _next(engine.figures)
+            order = None
+            if engine.moved:
+                order = order_of([r.adapter for r in engine.state.residents])
+            told.append(EngineBeat(engine.state.engine, engine.figures, order))
         return encode(
             NodeBeat(
                 region=self._region,
@@ -131,7 +135,7 @@ class PublishedNode:
                 incarnation=INCARNATION,
                 seq=self._seq,
                 base=base,
-                engines=tuple(e.state for e in engines),
+                engines=tuple(e.state.with_figures(e.figures) for e in engines),
                 **whole,
             )
         )
@@ -144,19 +148,25 @@ class PublishedNode:
         engine.state = replace(engine.state, residents=(*residents, used))
         engine.moved = True
 
-    def _figures(self, state: EngineState) -> EngineFigures:
-        sample = state.sample + 1
-        phase = sample % 97
-        return state.figures._replace(
-            sample=sample,
-            sample_age_ms=float(phase),
-            running=phase % 48,
-            waiting=phase % 5,
-            kv_usage=0.3 + phase / 200,
-            ttft_ms=80.0 + phase,
-            tpot_ms=9.0 + phase / 50,
-            preemptions_per_s=phase % 3 / 4,
-        )
+
+def _next(figures: EngineFigures) -> EngineFigures:
+    """What the next scrape finds."""
+    sample = figures.sample + 1
+    phase = sample % 97
+    return EngineFigures(
+        sample=sample,
+        sample_age_ms=float(phase),
+        running=phase % 48,
+        waiting=phase % 5,
+        deferred=phase % 2,
+        kv_usage=0.3 + phase / 200,
+        ttft_ms=80.0 + phase,
+        tpot_ms=9.0 + phase / 50,
+        prefill_ms_per_token=0.05,
+        preemptions_per_s=phase % 3 / 4,
+        rejections_per_s=0.0,
+        prefix_hit_share=0.4,
+    )
 
 
 def _first_state(node: NodeId, number: int) -> EngineState:

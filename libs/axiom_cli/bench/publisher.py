@@ -35,6 +35,7 @@ USE_SHARE = 0.02
 LOADS_PER_S = 0.1
 """Of each node, and of each probe node:"""
 PROBE_LOADS_PER_S = 2.0
+START_MS = 1_000.0
 TICK_MS = 2.0
 WRITE_EVERY_MS = 250.0
 SENT, LOADS, QUIET, TRUTH = "sent.json", "loads.jsonl", "quiet", "truth.json"
@@ -87,18 +88,18 @@ class _Publisher:
     quiet: bool = False
 
     async def run(self) -> None:
-        """Tell of every node once a beat, spread over it, for ever."""
-        began_ms = self.clock.now_ms()
+        """Tell of every node whole, then once a beat, spread over it, for ever."""
+        for node in self.nodes:
+            await self._publish(node, node.full())
+            await self.clock.sleep_ms(START_MS / len(self.nodes))
+        began_ms = written_ms = self.clock.now_ms()
         done = 0
-        written_ms = began_ms
         count = len(self.nodes)
         while True:
             await self.clock.sleep_ms(TICK_MS)
             now_ms = self.clock.now_ms()
             due = int((now_ms - began_ms) / BEAT_MS * count)
-            # At the start every node tells its whole, which takes this process its time.
-            if done >= count:
-                self.sent.late_ms = max(self.sent.late_ms, (due - done - 1) / count * BEAT_MS)
+            self.sent.late_ms = max(self.sent.late_ms, (due - done) / count * BEAT_MS)
             while done < due:
                 await self._tell(done // count, done % count)
                 done += 1
@@ -114,8 +115,7 @@ class _Publisher:
 
     async def _tell(self, turn: int, number: int) -> None:
         node = self.nodes[number]
-        whole = turn == 0 or (turn + number) % FULL_EVERY_BEATS == 0
-        if whole or node.name in self.lacking:
+        if (turn + number) % FULL_EVERY_BEATS == 0 or node.name in self.lacking:
             self.lacking.discard(node.name)
             self.sent.fulls += 1
             await self._publish(node, node.full())

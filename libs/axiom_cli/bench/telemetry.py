@@ -56,6 +56,7 @@ NAMES_MAX = 64
 """Registered at an engine; older ones are unloaded."""
 REQUESTS_PER_S = 20.0
 """Through the gateway, so that it has in-flight vectors to tell."""
+PACE_MIN = 0.95
 CLIENT = "client"
 
 
@@ -139,6 +140,7 @@ async def _measure(
         await check_truth(region, loads.loaded, session)
         await check_nothing_dropped(region, session)
         following.cancel()
+    _check_pace(options, sent, after)
     publish_ms = [
         client.first_ms[load.node, load.adapter] - load.at_ms
         for load in told
@@ -227,6 +229,19 @@ def _cpu_s(region: TelemetryRegion) -> dict[str, float]:
 def _sent(region: TelemetryRegion) -> dict[str, float]:
     sent = region.sent() if region.published else publisher.Sent()
     return {name: float(value) for name, value in msgspec.structs.asdict(sent).items()}
+
+
+def _check_pace(
+    options: TelemetryBenchOptions, before: dict[str, float], after: dict[str, float]
+) -> None:
+    """UnavailableError when the publisher sent less than the nodes would."""
+    seconds = (after["at_ms"] - before["at_ms"]) / 1e3
+    wanted = (options.nodes - options.agents) * seconds * 1e3 / publisher.BEAT_MS
+    sent = after["beats"] + after["fulls"] - before["beats"] - before["fulls"]
+    if sent < wanted * PACE_MIN:
+        raise UnavailableError(
+            f"this machine can't publish for so many nodes now: {sent:.0f} of {wanted:.0f} beats"
+        )
 
 
 def _told_loads(region: TelemetryRegion, since_ms: float) -> list[publisher.Load]:
