@@ -510,6 +510,33 @@ def test_metrics_that_tell_what_is_held_are_the_next_best_source() -> None:
     assert {r.source for r in engine_state(book, 6.0).residents} == {ResidencySource.METRICS}
 
 
+def test_metrics_that_go_on_telling_of_an_unloaded_name_do_not_bring_it_back() -> None:
+    """vLLM's Python server forgets the name alone: its copy is told until an LRU drops it."""
+    book = ready_book("a", "b")
+    both = LoadedAdapters(hbm=names("a", "b"), host=names())
+    book.saw_sample(replace(sample(max_loras=2), loaded=both), 10.0)
+    assert residents(book) == {"a": AdapterState.RESIDENT, "b": AdapterState.RESIDENT}
+    book.unload_started(name("a"), 20.0)
+    book.unload_ended(name("a"), 30.0, done=True)
+    for now_ms in (40.0, 50.0):
+        book.saw_sample(replace(sample(max_loras=2), loaded=both), now_ms)
+        assert residents(book) == {"a": AdapterState.UNLOADING, "b": AdapterState.RESIDENT}
+        assert view_of(book, now_ms).free_slots == 0
+    # Loaded again, the name has a copy of its own.
+    loaded(book, "a", 60.0)
+    book.saw_sample(replace(sample(max_loras=2), loaded=both), 70.0)
+    assert residents(book)["a"] is AdapterState.RESIDENT
+    book.unload_started(name("a"), 80.0)
+    book.unload_ended(name("a"), 90.0, done=True)
+    rest = LoadedAdapters(hbm=names("b", "c"), host=names())
+    book.saw_sample(replace(sample(max_loras=2), loaded=rest), 100.0)
+    # Somebody loaded it, and the list of names does not show it yet.
+    assert residents(book) == {"b": AdapterState.RESIDENT, "c": AdapterState.UNLOADING}
+    book.saw_models(models("b", "c"), 110.0)
+    book.saw_sample(replace(sample(max_loras=2), loaded=rest), 120.0)
+    assert residents(book) == {"b": AdapterState.RESIDENT, "c": AdapterState.RESIDENT}
+
+
 def test_a_load_that_ended_after_a_scrape_was_asked_for_is_newer_than_it() -> None:
     book = ready_book("a")
     loaded(book, "b", 10.0)

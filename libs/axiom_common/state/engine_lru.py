@@ -168,23 +168,31 @@ class EngineLru:
         host: AbstractSet[EngineAdapter],
         hbm_slots: int | None,
         host_slots: int | None,
+        registered: AbstractSet[EngineAdapter] | None,
         asked_ms: float,
         now_ms: float,
     ) -> EngineLru:
         """After the engine told, asked at `asked_ms`, what is where but in no order (slots None: it
-        does not say). What happened after that is newer. Nameless copies, of which it says nothing,
-        stay where there is room; what nobody knew of came just now, slots last."""
+        does not say). What happened after that is newer. What it tells of and is not `registered`
+        (None: nobody knows) has no name any more. Nameless copies of which it says nothing stay
+        where there is room; what nobody knew of came just now, slots last."""
         held = hbm | host
-        copies = [
-            replace(copy, in_hbm=copy.adapter in hbm, known_ms=now_ms)
-            if copy.named and copy.known_ms <= asked_ms
-            else copy
-            for copy in self.copies
-            if not copy.named or copy.known_ms > asked_ms or copy.adapter in held
-        ]
-        known = {copy.adapter for copy in copies if copy.named}
+        named = held if registered is None else held & registered
+        copies = []
+        for copy in self.copies:
+            if copy.known_ms > asked_ms:
+                copies.append(copy)
+            elif copy.adapter in held and (copy.named or copy.adapter not in named):
+                has_name = copy.adapter in named
+                in_hbm = copy.adapter in hbm
+                copies.append(replace(copy, in_hbm=in_hbm, named=has_name, known_ms=now_ms))
+            elif not copy.named:
+                copies.append(copy)
+        known = {copy.adapter for copy in copies if copy.named or copy.adapter not in named}
         came = (*sorted(host - hbm - known), *sorted(hbm - known))
-        copies += [AdapterCopy(adapter=a, in_hbm=a in hbm, known_ms=now_ms) for a in came]
+        copies += [
+            AdapterCopy(adapter=a, in_hbm=a in hbm, named=a in named, known_ms=now_ms) for a in came
+        ]
         slots = self.hbm_slots if hbm_slots is None else hbm_slots
         room = self.host_slots if host_slots is None else host_slots
         # The engine holds what it says, whatever the settings say of its room.

@@ -12,6 +12,7 @@ one that is back replaces all. So no change of the source makes a held adapter l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -46,8 +47,16 @@ class Held:
             pinned=word.pinned,
         )
 
-    def sampled(self, loaded: LoadedAdapters | None, *, asked_ms: float, now_ms: float) -> Held:
-        """Metrics came that were asked for at `asked_ms`; `loaded` None: they say nothing of it."""
+    def sampled(
+        self,
+        loaded: LoadedAdapters | None,
+        *,
+        registered: AbstractSet[EngineAdapter] | None,
+        asked_ms: float,
+        now_ms: float,
+    ) -> Held:
+        """Metrics came that were asked for at `asked_ms`; `loaded` None: they say nothing of it.
+        `registered` None: the engine's names are not known yet."""
         if self.source is ResidencySource.EXTENSION:
             return self
         if loaded is None:
@@ -59,6 +68,7 @@ class Held:
                 host=loaded.host,
                 hbm_slots=loaded.hbm_slots,
                 host_slots=loaded.host_slots,
+                registered=registered,
                 asked_ms=asked_ms,
                 now_ms=now_ms,
             ),
@@ -81,3 +91,30 @@ class Held:
         if self.source is ResidencySource.EXTENSION and self.lru.named(name) != self.lru:
             return replace(self, lru=self.lru.named(name))
         return replace(self, lru=self.lru.loaded(name, now_ms, running=running))
+
+    def running(self, adapters: AbstractSet[EngineAdapter], now_ms: float) -> Held:
+        """A poll says that these run: they are in HBM, unless who knows better denies it."""
+        if self.source is ResidencySource.INFERRED:
+            return replace(self, lru=self.lru.seen_running(adapters, now_ms))
+        return self.inferred(self.lru.touched(adapters, now_ms))
+
+    def listed(
+        self,
+        names: Iterable[EngineAdapter],
+        *,
+        known: AbstractSet[EngineAdapter] | None,
+        running: AbstractSet[EngineAdapter],
+        now_ms: float,
+    ) -> Held:
+        """The engine listed its names; the `known` ones it had before, None: it is the first list.
+        New ones were loaded by others, and missing ones unloaded."""
+        lru, listed = self.lru, dict.fromkeys(names)
+        if self.source is ResidencySource.INFERRED and known is None:
+            return replace(self, lru=lru.seeded(listed, running & listed.keys(), now_ms))
+        if self.source is ResidencySource.INFERRED:
+            for name in listed:
+                if name not in (known or ()):
+                    lru = lru.loaded(name, now_ms, running=running)
+        for name in (known or frozenset()) - listed.keys():
+            lru = lru.forgotten(name)
+        return replace(self, lru=lru)

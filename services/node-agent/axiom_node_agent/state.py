@@ -94,7 +94,7 @@ class EngineBook:
         if sample.max_loras is not None and sample.max_loras != self.lru.hbm_slots:
             host_slots = self.lru.host_slots
             self._infer(self.lru.resized(hbm_slots=sample.max_loras, host_slots=host_slots))
-        self.held = self.held.sampled(sample.loaded, asked_ms=self._asked_ms, now_ms=now_ms)
+        self._heard_metrics(sample, now_ms)
         self._infer_from_running(sample.in_use, now_ms)
         self._observe(now_ms)
 
@@ -109,7 +109,12 @@ class EngineBook:
             idle = self.sample is not None and self.sample.running + self.sample.waiting == 0
             self._infer(self.lru.listed(models.adapters, now_ms, is_idle=idle))
         else:
-            self._infer_from_names(models.adapters, now_ms)
+            self.held = self.held.listed(
+                models.adapters,
+                known=None if self.names.base is None else self.registered.keys(),
+                running=self._running(),
+                now_ms=now_ms,
+            )
         self.names.listed(models, now_ms)
         self._observe(now_ms)
 
@@ -121,9 +126,7 @@ class EngineBook:
                 self.foreign.silent()
                 self.held = self.held.silent()
                 if self.sample is not None:
-                    self.held = self.held.sampled(
-                        self.sample.loaded, asked_ms=self._asked_ms, now_ms=now_ms
-                    )
+                    self._heard_metrics(self.sample, now_ms)
                 self._observe(now_ms)
             return
         if self._processes and self._processes.isdisjoint(word.lives):
@@ -306,25 +309,18 @@ class EngineBook:
         if running != in_use:
             # A name that no list showed yet: somebody else loaded it just now.
             self.names.doubted()
-        if self.source is ResidencySource.METRICS:
-            self._infer(self.lru.touched(running, now_ms))
-        else:
-            self._infer(self.lru.seen_running(running, now_ms))
+        self.held = self.held.running(running, now_ms)
         self._arrived(running)
 
-    def _infer_from_names(self, names: Iterable[EngineAdapter], now_ms: float) -> None:
-        listed = dict.fromkeys(names)
-        if self.names.base is None and self.source is ResidencySource.INFERRED:
-            running = self.sample.in_use if self.sample else frozenset()
-            self._infer(self.lru.seeded(listed, running & listed.keys(), now_ms))
-            return
-        if self.source is ResidencySource.INFERRED:
-            for name in listed:
-                if name not in self.registered:
-                    self._infer(self.lru.loaded(name, now_ms, running=self._running()))
-        for name in self.registered:
-            if name not in listed:
-                self._forgotten(name)
+    def _heard_metrics(self, sample: EngineSample, now_ms: float) -> None:
+        self.held = self.held.sampled(
+            sample.loaded,
+            registered=None if self.names.base is None else self.registered.keys(),
+            asked_ms=self._asked_ms,
+            now_ms=now_ms,
+        )
+        if self.source is ResidencySource.METRICS and sample.loaded is not None:
+            self._arrived(sample.loaded.hbm)
 
     def _forgotten(self, name: EngineAdapter) -> None:
         self.held = replace(self.held, lru=self.lru.forgotten(name))
