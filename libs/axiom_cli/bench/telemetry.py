@@ -89,7 +89,7 @@ async def bench_telemetry(options: TelemetryBenchOptions) -> None:
         raise InvalidInputError("there are fewer nodes than agents", path="agents")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     console = progress_console()
-    folder = Path(tempfile.mkdtemp(prefix="axiom-bench-"))
+    folder = Path(tempfile.mkdtemp(prefix="axiom-bench-telemetry-"))
     published = options.nodes - options.agents
     console.print(f"starting: {options.agents} agents, {published} published nodes", style="dim")
     async with telemetry_region(
