@@ -156,10 +156,10 @@ class Fleet:
     def _decision(
         self, choice: kernel.Choice, shown: list[Candidate], booking: int = 0
     ) -> Decision:
-        counts = np.bincount(choice.refusals).tolist()
-        refusals = {
-            reason: count for reason, count in zip(REASONS, counts[1:], strict=False) if count
-        }
+        refusals = {}
+        if np.count_nonzero(choice.refusals):
+            counts = np.bincount(choice.refusals).tolist()
+            refusals = {r: count for r, count in zip(REASONS, counts[1:], strict=False) if count}
         profile = choice.prospect.ask.profile.name
         if not shown:
             return Decision(profile=profile, winner=None, refusals=refusals)
@@ -176,7 +176,8 @@ class Fleet:
 
     def _candidates(self, choice: kernel.Choice, rows: Rows) -> list[Candidate]:
         prospect = choice.prospect
-        worst_us = int(prospect.cost_us[choice.refusals == 0].max(initial=0)) or 1
+        candidates_us = prospect.cost_us[choice.refusals == 0]
+        worst_us = int(np.maximum.reduce(candidates_us, initial=0)) or 1
         shown = []
         for at in rows.tolist():
             cost_us = prospect.cost_us.item(at)

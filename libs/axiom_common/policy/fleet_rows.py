@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from axiom_common.model.adapter import Residency
+from axiom_common.model.adapter import AdapterState, Residency
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.policy import kernel, load_times
 from axiom_common.policy.engine_row import EngineRow, WaitRule
@@ -138,8 +138,12 @@ class FleetRows:
     def booked(self, engine: EngineId, adapter: EngineAdapter) -> None:
         """The bookings of an adapter on an engine changed."""
         member = self._members.get(engine)
-        if member is not None:
-            self._count_in_flight(member)
+        if member is None:
+            return
+        self._count_in_flight(member)
+        reported = member.residents.get(adapter)
+        if reported is None or reported.state is not AdapterState.RESIDENT:
+            # What is resident stays so until the next report, or until it is evicted.
             self._index(member, adapter)
 
     def engine(self, at: int) -> EngineId:

@@ -85,15 +85,12 @@ def occupancy(
 
 def loads_done_at_ms(booked: EngineBooks, residents: Mapping[EngineAdapter, Residency]) -> float:
     """When the last load ends that is booked and not yet reported; NO_LOAD_MS without one."""
-    return max(
-        (
-            books.ready_at_ms
-            for adapter, books in booked.adapters.items()
-            if books.ready_at_ms != NO_LOAD_MS
-            and _held_by_report(residents.get(adapter)) < Held.LOADING
-        ),
-        default=NO_LOAD_MS,
-    )
+    done_at_ms = NO_LOAD_MS
+    for adapter, books in booked.adapters.items():
+        is_later = books.ready_at_ms > done_at_ms
+        if is_later and _held_by_report(residents.get(adapter)) < Held.LOADING:
+            done_at_ms = books.ready_at_ms
+    return done_at_ms
 
 
 def holding(

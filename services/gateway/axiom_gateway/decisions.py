@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from axiom_common.model.decision import Decision, Query
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionRecord:
+class DecisionRecord(NamedTuple):
     """One decision as it was taken. `id` is what the client got; a retry has the id's next try."""
 
     id: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
@@ -36,8 +36,7 @@ class Endpoint(StrEnum):
     EMBEDDINGS = "/v1/embeddings"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedRequest:
+class ParsedRequest(NamedTuple):
     """One request. `prompt` is its prompt as JSON text; `prompt_tokens` an estimate."""
 
     endpoint: Endpoint

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import BASE, EngineAdapter
@@ -38,8 +38,7 @@ class Verdict(StrEnum):
     BROKEN = "broken"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
+class Try(NamedTuple):
     """The outcome of one try. `ttft_ms` is None before a stream's first event.
 
     `tpot_ms` is the mean time between events of a stream; `status` what the engine answered.
@@ -52,8 +51,7 @@ class Try:
     tpot_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
+class Upstream(NamedTuple):
     """One try: the engine's URL and path, its name for the model, the client's, and the body.
 
     `adapter` is BASE where the model is a base model.
