@@ -15,6 +15,7 @@ import typer
 import uvloop
 
 from axiom_cli import adapter_commands
+from axiom_cli.bench.churn import ChurnOptions, bench_churn
 from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
 from axiom_cli.bench.telemetry import TelemetryBenchOptions, bench_telemetry
 from axiom_cli.demo.command import DemoOptions, demo
@@ -272,6 +273,22 @@ def bench_telemetry_command(
     )
     with told_errors(as_json=as_json):
         _run(bench_telemetry(options))
+
+
+@bench_app.command("churn")
+def bench_churn_command(
+    nodes: Annotated[int, typer.Option(min=1, max=4096, help="That come and go.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=2, max=100, help="How often.")] = 10,
+    silent: Annotated[bool, typer.Option(help="They go without a word; takes longer.")] = False,
+    new_names: Annotated[bool, typer.Option(help="Other nodes in each round.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Memory of telemetry, Redis and gateway while nodes come and go."""
+    options = ChurnOptions(
+        nodes=nodes, rounds=rounds, silent=silent, same_names=not new_names, as_json=as_json
+    )
+    with told_errors(as_json=as_json):
+        _run(bench_churn(options))
 
 
 @app.command("version")

@@ -69,11 +69,11 @@ class Crowd:
         self._asked_ms: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
 
-    async def start(self, owner: Owner) -> None:
-        """Begin to beat and to answer."""
+    async def start(self, owner: Owner) -> list[asyncio.Task[None]]:
+        """Begin to beat and to answer, in these tasks."""
         await self._bus.subscribe(subjects.node_resync(self._region, ANY_NODE), self._asked)
-        owner.create_task(self._beat(), name="beat of the crowd")
-        owner.create_task(self._answer(), name="answers of the crowd")
+        jobs = {"beat of the crowd": self._beat(), "answers of the crowd": self._answer()}
+        return [owner.create_task(job, name=name) for name, job in jobs.items()]
 
     async def join(self, node: NodeId, *, incarnation: int, engines: int = 1) -> None:
         """An agent begins, anew where it ran."""

@@ -18,6 +18,7 @@ from axiom_common.errors import UnavailableError
 
 STOP_TIMEOUT_S = 8.0
 LOG_CHARS_SHOWN = 300
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
 
@@ -53,6 +54,10 @@ class Running:
     def cpu_s(self) -> float:
         """User and system time so far, of the process and its children."""
         return sum(_ticks(pid) for pid in _tree(self._process.pid)) / _TICKS_PER_S
+
+    def rss_bytes(self) -> int:
+        """Memory resident now, of the process and its children."""
+        return sum(_resident_pages(pid) for pid in _tree(self._process.pid)) * _PAGE_BYTES
 
 
 @contextlib.asynccontextmanager
@@ -126,6 +131,14 @@ def _ticks(pid: int) -> int:
     except OSError:
         return 0
     return int(fields[11]) + int(fields[12])
+
+
+def _resident_pages(pid: int) -> int:
+    """0 for a process that has ended meanwhile."""
+    try:
+        return int((_PROC / str(pid) / "statm").read_text().split()[1])
+    except OSError:
+        return 0
 
 
 def _stat(pid: int) -> list[str]:

@@ -66,6 +66,10 @@ class TelemetryRegion:
         """CPU spent so far, by part."""
         return {part: sum(p.cpu_s() for p in of) for part, of in self.parts.items()}
 
+    def rss_bytes(self) -> dict[str, int]:
+        """Memory resident now, by part."""
+        return {part: sum(p.rss_bytes() for p in of) for part, of in self.parts.items()}
+
     def sent(self) -> publisher.Sent:
         """What the publisher says that it sent."""
         content = (self.folder / publisher.SENT).read_bytes()
