@@ -162,6 +162,7 @@ async def test_bodies_between_the_lines(gateway: Gateway, body: bytes, status: i
 
 
 CLOSE = "connection: close"
+H2C = ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAAAAA")
 SMALL = json.dumps(GOOD).encode()
 LONG = json.dumps(GOOD | {"stream": True, "max_tokens": 4000, "ignore_eos": True}).encode()
 
@@ -170,6 +171,12 @@ LONG = json.dumps(GOOD | {"stream": True, "max_tokens": 4000, "ignore_eos": True
     ("sent", "statuses"),
     [
         (request(SMALL, CLOSE, "expect: 100-continue"), [100, 200]),
+        (request(SMALL, *H2C) + request(SMALL, CLOSE), [200] * 2),
+        (
+            request(SMALL) + request(SMALL, "connection: upgrade, close", "upgrade: websocket"),
+            [200] * 2,
+        ),
+        (request(b"", method="CONNECT", path="x:1"), [400]),
         (request(b"", CLOSE, method="GET"), [404]),
         (request(b"", CLOSE, method="OPTIONS"), [404]),
         (request(b"", CLOSE, method="GET", path="/v1/models/../../admin/v1/nodes"), [404]),
@@ -224,6 +231,20 @@ async def test_a_body_above_the_bound_gets_its_413(
         status, answer = (await client.answers())[-1]
     assert status == 413
     assert json.loads(answer)["error"]["code"] == "body_too_large"
+
+
+async def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(
+    gateway: Gateway,
+) -> None:
+    body = b"x" * (4 * BODY_BYTES_MAX)
+    sent = request(body)
+    async with connected(gateway) as client:
+        await client.send(sent[: -len(body)])
+        head = await asyncio.wait_for(client._reader.readuntil(b"}}"), 10)
+        assert head.startswith(b"HTTP/1.1 413")
+        # Who sends it all the same may go on with the next request.
+        await client.send(body + request(SMALL, CLOSE))
+        assert [status for status, _ in await client.answers()] == [200]
 
 
 Leave = Callable[[Gateway, Region, Connection], Awaitable[None]]

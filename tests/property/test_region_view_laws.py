@@ -123,7 +123,9 @@ class _Agent:
             **self._head(),
             base=self.base,
             engines=tuple(
-                EngineBeat(e.engine, e.figures, order_of(_names(e.residents)) if n in self.moved else None)
+                EngineBeat(
+                    e.engine, e.figures, order_of(_names(e.residents)) if n in self.moved else None
+                )
                 for n, e in self.draw(st.permutations(sorted(self.engines.items())))
             ),
         )

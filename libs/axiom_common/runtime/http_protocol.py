@@ -2,13 +2,16 @@
 
 The head of a request is bounded in size and in time. And a client that leaves is noticed by every
 request that it has on the way: of several in a row (pipelining) uvicorn tells only the last. The
-head of an answer goes out with the first bytes of its body, in one packet.
+head of an answer goes out with the first bytes of its body, in one packet. A wish to go on in
+another protocol (`Upgrade: h2c`) is not heard: the request is served as it stands, body and all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_BYTES_MAX = 64 << 10
@@ -17,6 +20,11 @@ HEAD_S_MAX = 30.0
 
 ABORT = "axiom.abort"
 """In the scope of a request: closes its connection without waiting for what is still unsent."""
+
+
+_CONNECTION = b"connection"
+_UPGRADE = (b"upgrade", _CONNECTION, b"http2-settings")
+"""Headers that belong to the wish for another protocol."""
 
 
 class HeadTooLargeError(Exception):
@@ -65,6 +73,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """Bytes received since the last part of a request that was whole."""
     _head_limit: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
+    _data = b""
+    """What is being parsed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected."""
@@ -84,6 +94,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """More of a request, or of several."""
         self._head_bytes += len(data)
+        self._data = data
         super().data_received(data)
         if self._head_bytes > HEAD_BYTES_MAX:
             self.send_400_response("The head of the request is too large.")
@@ -92,6 +103,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is here, the body may follow."""
+        if self.parser.should_upgrade():
+            # The parser stops here; `_unsupported_upgrade_warning` begins anew.
+            return
         if self._head_bytes > HEAD_BYTES_MAX:
             # Much of it may be the body that came along.
             size = sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
@@ -107,8 +121,26 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is here."""
+        if self.parser.should_upgrade():
+            return
         self._head_done()
         super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The parser stopped at a head that asks for another protocol: parse that request again as
+        one that does not ask. (uvicorn would warn, and lose what follows the head.)"""
+        stopped = sys.exc_info()[1]
+        method = self.parser.get_method()
+        if not isinstance(stopped, httptools.HttpParserUpgrade) or method == b"CONNECT":
+            self.send_400_response("This server opens no tunnels.")
+            return
+        lines = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
+        lines += [b"%s: %s" % line for line in self.headers if line[0] not in _UPGRADE]
+        if any(b"close" in value.lower() for name, value in self.headers if name == _CONNECTION):
+            lines.append(b"connection: close")
+        rest = self._data[stopped.args[0] :]
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join((*lines, b"", b"")) + rest)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:
         self._answering = cycle

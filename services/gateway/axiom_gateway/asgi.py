@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -42,6 +43,7 @@ class Exchange:
         self._headers: dict[bytes, bytes] = {}
         self._watch: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._drops_rest = False
         self.status: int | None = None
         """Status of the answer once its head is sent."""
         self.cut: asyncio.Timeout | None = None
@@ -85,8 +87,8 @@ class Exchange:
         """
         announced = self.header("content-length")
         if announced is not None and announced.isdigit() and int(announced) > bytes_max:
-            if self.header("expect") is None:
-                await self._drop_body()
+            # Answered at once; the rest comes all the same, unless its client asked first.
+            self._drops_rest = self.header("expect") is None
             raise too_large(bytes_max)
         parts: list[bytes] = []
         size = 0
@@ -109,6 +111,18 @@ class Exchange:
         self.has_body = not message.get("more_body", False)
         part: bytes = message.get("body", b"")
         return part
+
+    async def drop_rest(self, limit_s: float) -> None:
+        """After an answer that did not wait for the body: end it when the body is over, or late.
+
+        A connection that is closed earlier is reset, and the answer may be lost with it.
+        """
+        if not self._drops_rest or self.ended:
+            return
+        with contextlib.suppress(TimeoutError, ClientGoneError):
+            async with asyncio.timeout(limit_s):
+                await self._drop_body()
+        await self.finish()
 
     async def _drop_body(self) -> None:
         """Read on, for most clients look at an answer only when they have sent all."""
@@ -172,7 +186,10 @@ class Exchange:
         """Send a whole answer."""
         length = (_CONTENT_LENGTH, b"%d" % len(body))
         await self.start(status, content_type, length, *extra)
-        await self.finish(body)
+        if self._drops_rest:
+            await self.write(body)
+        else:
+            await self.finish(body)
 
     async def fail(self, error: ApiError) -> None:
         """Answer with an error; inside a stream as its last event. Once ended, nothing is left."""

@@ -99,6 +99,7 @@ class V1:
                 raise errors.unknown_route(exchange.method, exchange.path)
         except ApiError as error:
             await _fail(exchange, error)
+            await exchange.drop_rest(self._settings.body_ms / 1e3)
         except ClientGoneError:
             exchange.status = CLIENT_GONE_STATUS
         except Exception:  # noqa: BLE001 - the last resort of one request; logged whole
