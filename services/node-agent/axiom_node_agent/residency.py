@@ -103,14 +103,16 @@ class Held:
         names: Iterable[EngineAdapter],
         *,
         known: AbstractSet[EngineAdapter] | None,
+        in_use: AbstractSet[EngineAdapter],
         running: AbstractSet[EngineAdapter],
         now_ms: float,
     ) -> Held:
         """The engine listed its names; the `known` ones it had before, None: it is the first list.
-        New ones were loaded by others, and missing ones unloaded."""
+        New ones were loaded by others, and missing ones unloaded. Those `in_use` have given output;
+        those `running` may wait."""
         lru, listed = self.lru, dict.fromkeys(names)
         if self.source is ResidencySource.INFERRED and known is None:
-            return replace(self, lru=lru.seeded(listed, running & listed.keys(), now_ms))
+            return replace(self, lru=lru.seeded(listed, in_use & listed.keys(), now_ms))
         if self.source is ResidencySource.INFERRED:
             for name in listed:
                 if name not in (known or ()):

@@ -19,15 +19,13 @@ from axiom_common.ports.engine_extension import EngineWord
 from axiom_common.state.adapter_lifecycle import AdapterLife, Event
 from axiom_common.state.engine_lru import EngineLru
 from axiom_node_agent.adapter_lives import AdapterLives
+from axiom_node_agent.engine_health import EngineHealth
 from axiom_node_agent.engine_names import EngineNames
 from axiom_node_agent.foreign_use import ForeignUse
 from axiom_node_agent.leases import Leases
 from axiom_node_agent.link_correction import LinkCorrection, load_bytes
 from axiom_node_agent.rates import RecentSamples, is_new_process
 from axiom_node_agent.residency import Held
-
-UNHEALTHY_POLLS_MAX = 2
-"""A busy engine may take long to say that it is healthy: one miss beside fresh metrics is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +68,7 @@ class EngineBook:
         self._lives = AdapterLives()
         self._on_change = on_change
         self._told: object = None
-        self._reached: bool | None = None
-        self._unhealthy_polls = 0
+        self._health = EngineHealth()
         self._asked_ms = 0.0
         self._processes: AbstractSet[str] = frozenset()
 
@@ -81,7 +78,7 @@ class EngineBook:
         self, sample: EngineSample, now_ms: float, *, asked_ms: float | None = None
     ) -> None:
         """The engine answered with its metrics; it was asked at `asked_ms`, None: just now."""
-        gap = self._reached is False
+        gap = self._health.reached is False
         if self.sample is not None and is_new_process(self.sample, sample, gap=gap):
             self._forget_process()
         self.sample = sample
@@ -90,7 +87,7 @@ class EngineBook:
         self._asked_ms = now_ms if asked_ms is None else asked_ms
         self.rates.add(sample, now_ms)
         self.foreign.sampled(sample.in_use, now_ms)
-        self._reached = True
+        self._health.answered()
         if sample.max_loras is not None and sample.max_loras != self.lru.hbm_slots:
             host_slots = self.lru.host_slots
             self._infer(self.lru.resized(hbm_slots=sample.max_loras, host_slots=host_slots))
@@ -100,7 +97,7 @@ class EngineBook:
 
     def saw_health(self, healthy: bool, now_ms: float) -> None:
         """The engine said whether it is healthy, or took too long to say."""
-        self._unhealthy_polls = 0 if healthy else self._unhealthy_polls + 1
+        self._health.said(healthy)
         self._observe(now_ms)
 
     def saw_models(self, models: EngineModels, now_ms: float) -> None:
@@ -112,6 +109,7 @@ class EngineBook:
             self.held = self.held.listed(
                 models.adapters,
                 known=None if self.names.base is None else self.registered.keys(),
+                in_use=self.sample.in_use if self.sample else frozenset(),
                 running=self._running(),
                 now_ms=now_ms,
             )
@@ -143,13 +141,12 @@ class EngineBook:
 
     def unreachable(self, now_ms: float) -> None:
         """Nothing answered a poll. What the engine held is kept until it is known to be gone."""
-        self._reached = False
+        self._health.unreachable()
         self._observe(now_ms)
 
     def not_serving(self, now_ms: float) -> None:
         """The engine answered a poll with an error."""
-        self._reached = True
-        self._unhealthy_polls = UNHEALTHY_POLLS_MAX
+        self._health.refused()
         self._observe(now_ms)
 
     # what the agent does
@@ -255,7 +252,7 @@ class EngineBook:
     @property
     def reached(self) -> bool:
         """Whether the last poll was answered."""
-        return self._reached is True
+        return self._health.reached is True
 
     @property
     def source(self) -> ResidencySource:
@@ -280,12 +277,8 @@ class EngineBook:
     @property
     def status(self) -> EngineStatus:
         """What the last poll says. Ready only once the engine's names are known."""
-        if self._reached is False:
-            return EngineStatus.UNREACHABLE
         known = self.sample is not None and self.names.base is not None
-        if not known or self._unhealthy_polls >= UNHEALTHY_POLLS_MAX:
-            return EngineStatus.STARTING
-        return EngineStatus.READY
+        return self._health.status(known=known)
 
     @property
     def served_name(self) -> str:
