@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from axiom_common.model.adapter import AdapterSpec, AdapterState, Residency, Res
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import NodeId, RegionId, engine_id
 from axiom_common.ports.bus import Bus
+from axiom_common.state.region_view import EngineBeat, NodeBeat
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import NodeReport, ReportKind, encode
 
@@ -37,6 +39,7 @@ REGION = RegionId("bench")
 ADAPTER = "bench-{:07}"
 """The number is as wide as the mark that the load generator replaces."""
 ENGINES_A_NODE = 8
+FULL_EVERY_BEATS = 40
 RANK = 16
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.05
@@ -164,33 +167,44 @@ async def _told(nodes: Sequence[NodeState], nats_url: str) -> AsyncIterator[None
 
 
 async def _tell(nodes: Sequence[NodeState], bus: Bus) -> None:
-    """Every node once a beat, spread over it."""
-    seq = 0
-    while True:
-        seq += 1
-        for node in nodes:
+    """Every node once a beat, spread over it: whole at first and now and then, else its figures."""
+    bases = [0] * len(nodes)
+    for seq in itertools.count(1):
+        for number, node in enumerate(nodes):
+            if seq == 1 or (seq + number) % FULL_EVERY_BEATS == 0:
+                bases[number] = seq
+            is_whole = bases[number] == seq
+            message = _report(node, seq) if is_whole else _beat(node, seq, bases[number])
             # A bus that is away for a moment is told by the next beat.
             with contextlib.suppress(UnavailableError):
-                await bus.publish(subjects.node_report(REGION, node.node), _report(node, seq))
+                await bus.publish(subjects.node_report(REGION, node.node), encode(message))
             await asyncio.sleep(BEAT_MS / 1e3 / len(nodes))
 
 
-def _report(node: NodeState, seq: int) -> bytes:
-    """The node whole, its figures a little different each time."""
-    engines = tuple(_busy(engine, seq) for engine in node.engines)
-    return encode(
-        NodeReport(
-            kind=ReportKind.FULL,
-            region=node.region,
-            node=node.node,
-            incarnation=node.incarnation,
-            seq=seq,
-            engines=engines,
-        )
+def _report(node: NodeState, seq: int) -> NodeReport:
+    return NodeReport(
+        kind=ReportKind.FULL,
+        region=node.region,
+        node=node.node,
+        incarnation=node.incarnation,
+        seq=seq,
+        engines=tuple(_busy(engine, seq) for engine in node.engines),
+    )
+
+
+def _beat(node: NodeState, seq: int, base: int) -> NodeBeat:
+    return NodeBeat(
+        region=node.region,
+        node=node.node,
+        incarnation=node.incarnation,
+        seq=seq,
+        base=base,
+        engines=tuple(EngineBeat(e.engine, _busy(e, seq).figures) for e in node.engines),
     )
 
 
 def _busy(engine: EngineState, seq: int) -> EngineState:
+    """The engine with figures that differ a little from beat to beat."""
     return replace(
         engine, sample=seq, running=seq % 4, kv_usage=0.2 + seq % 10 / 100, tpot_ms=8 + seq % 3 / 10
     )
