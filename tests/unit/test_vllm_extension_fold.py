@@ -171,6 +171,50 @@ def test_ranks_hold_their_own() -> None:
     assert [(rank.rank, rank.residency.host) for rank in word.ranks] == [(0, (B, A)), (1, (B,))]
 
 
+def test_an_adapter_is_as_near_as_on_the_rank_where_it_is_farthest() -> None:
+    fold = ExtensionFold()
+    fold.hear(names(1, a_1=1, b_1=2, c_1=3), 0.0)
+    fold.hear(residency(1, whole=True, hbm=[2, 1], host=[3, 2, 1], pinned=[1]), 0.0)
+    other = {"hbm": [1], "host": [2, 1], "hbm_slots": 1, "pinned": [2]}
+    fold.hear(residency(1, instance="w1", rank=1, whole=True, **other), 0.0)
+    word = fold.word(0.0)
+    assert word is not None
+    assert (word.residency.hbm, word.residency.host) == ((A,), (B, A))
+    assert (word.residency.hbm_slots, word.residency.host_slots) == (1, 4)
+    assert word.pinned == {A, B}
+    assert word.lives == {"w", "w1"}
+
+
+def test_a_copy_has_the_name_it_is_about_to_get_and_no_name_that_it_lost() -> None:
+    fold = ExtensionFold()
+    fold.hear(residency(1, whole=True, host=[2, 3], names={"2": B, "3": "c~1"}), 0.0)
+    word = fold.word(0.0)
+    assert word is not None
+    assert word.registered is None, "no API server told its names"
+    assert word.residency.host == (B, "c~1")
+    fold.hear(names(1, a_1=1, b_1=2), 0.0)
+    word = fold.word(0.0)
+    assert word is not None
+    assert word.residency.host == (B, "c~1"), "its load is not over"
+    fold.hear(names(2, a_1=1, b_1=2, c_1=3), 0.0)
+    fold.hear(names(3, a_1=1), 0.0)
+    word = fold.word(0.0)
+    assert word is not None
+    assert word.residency.host == ("(2)", "(3)")
+
+
+def test_a_word_counts_while_an_api_server_lives() -> None:
+    fold = ExtensionFold()
+    fold.hear(residency(1, whole=True, host=[1], names={"1": A}), 0.0)
+    assert not fold.speaks(0.0)
+    fold.hear(requests(1, whole=True, a_1=1), 0.0)
+    assert fold.speaks(SERVER_SILENCE_MS_MAX)
+    assert not fold.speaks(SERVER_SILENCE_MS_MAX + 1.0)
+    fold.hear(requests(2, whole=True, a_1=1), 6_000.0)
+    fold.hear(residency(1, instance="w2", whole=True), 6_001.0)
+    assert not fold.speaks(6_001.0), "the old process's API server went with it"
+
+
 @pytest.mark.parametrize(
     "datagram",
     [
