@@ -6,19 +6,17 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId
 from axiom_common.ports.clock import Clock
-from axiom_gateway.admin import SeenNode, node_json
+from axiom_gateway.seen import SeenNode
 from axiom_gateway.watch import Watches
 
 
 class WatchedNodes:
-    """Nodes by name; `views` counts how often one was turned into JSON."""
+    """Nodes by name; `views` counts how often one was looked at."""
 
     def __init__(self, *nodes: NodeState, clock: Clock | None = None) -> None:
         self.nodes = {node.node: node for node in nodes}
         self.views = 0
-        self.watches = Watches(
-            clock or SystemClock(), names=lambda: tuple(self.nodes), view=self._view
-        )
+        self.watches = Watches(clock or SystemClock(), self)
 
     def put(self, node: NodeState, *, figures_only: bool = False) -> None:
         self.nodes[node.node] = node
@@ -28,12 +26,15 @@ class WatchedNodes:
         del self.nodes[node]
         self.watches.changed(node, False)
 
-    def _view(self, node: NodeId) -> bytes | None:
+    def node_names(self) -> tuple[NodeId, ...]:
+        return tuple(self.nodes)
+
+    def seen_node(self, node: NodeId) -> SeenNode | None:
         state = self.nodes.get(node)
         if state is None:
             return None
         self.views += 1
-        return node_json(SeenNode(state=state, liveness="alive", heard_age_ms=1.0))
+        return SeenNode(state=state, liveness="alive", heard_age_ms=120.0)
 
 
 def watches_of(*nodes: NodeState) -> Watches:

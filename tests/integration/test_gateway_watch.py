@@ -93,7 +93,7 @@ async def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(watch, "WRITE_S", 0.2)
     async with region_of(1) as region, served(region) as gateway:
         client = deaf_client(gateway)
-        await until_stuck(gateway)
+        await until_stuck(gateway, monkeypatch)
         await eventually(lambda: len(gateway.app.watches) == 0)
         await eventually(lambda: not deaf_connections(gateway, client))
         client.close()
@@ -108,7 +108,7 @@ async def test_a_gateway_that_stops_ends_its_watches_those_that_do_not_read_too(
         await gateway.sees(region.engines[0].id)
         async with watching(gateway, "?node=another"):
             client = deaf_client(gateway)
-            await until_stuck(gateway, watchers=2)
+            await until_stuck(gateway, monkeypatch, watchers=2)
             # Far below the time that open responses have to end by themselves (22 s).
             async with asyncio.timeout(10):
                 await gateway.stop()
@@ -131,10 +131,12 @@ def deaf_connections(gateway: Gateway, client: socket.socket) -> list[Any]:
     return [c for c in connections if c.transport.get_extra_info("peername") == here]
 
 
-async def until_stuck(gateway: Gateway, *, watchers: int = 1) -> None:
+async def until_stuck(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, *, watchers: int = 1
+) -> None:
     """Tell more than all buffers on the way hold."""
     await eventually(lambda: len(gateway.app.watches) == watchers)
-    gateway.app.watches.view = lambda node: b"x" * 16_000_000
+    monkeypatch.setattr(watch, "node_json", lambda seen: b"x" * 16_000_000)
     gateway.app.watches.changed(NODE, False)
     connections = gateway._server._server.server_state.connections
     await eventually(

@@ -25,7 +25,7 @@ from axiom_common.model.reason import Reason
 from axiom_common.runtime.desired_store import ATTEMPTS_MAX
 from axiom_common.testing.registry import FakeBucket, FakeRegistry
 from axiom_common.wire import headers, keys, rest
-from axiom_gateway.admin import AdminView, SeenNode, SeenRegion, admin_app
+from axiom_gateway.admin import AdminView, SeenRegion, admin_app
 from axiom_gateway.admin_problems import RETRY_AFTER_S
 
 SPEC = {"base_model": "llama-3-8b", "path": "/adapters/sql", "rank": 16}
@@ -58,8 +58,10 @@ NODE = NodeState(
 VIEW = AdminView(
     regions={
         RegionId("eu"): SeenRegion(
-            nodes=(SeenNode(state=NODE, liveness="alive", heard_age_ms=120.0),),
+            nodes=1,
+            engines=1,
             adapters=2,
+            base_models=frozenset({"llama-3-8b"}),
             degraded=("shadow-cache-unavailable",),
             view_age_ms=120.0,
         )

@@ -14,6 +14,7 @@ from axiom_common.errors import UnavailableError
 from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.testing.clock import FakeClock
+from axiom_gateway.seen import SeenNode
 from axiom_gateway.watch import (
     TURN_SHARE,
     VIEWS_A_TURN,
@@ -129,13 +130,13 @@ async def test_making_views_takes_its_share_of_the_time_and_no_more() -> None:
     nodes = [node(f"n{n:02}") for n in range(2 * VIEWS_A_TURN)]
     it = WatchedNodes(*nodes, clock=clock)
     watcher = it.watches.open([])
-    view = it.watches.view
+    seen = it.seen_node
 
-    def slow(name: NodeId) -> bytes | None:
+    def slow(name: NodeId) -> SeenNode | None:
         clock._now_ms += 1.0
-        return view(name)
+        return seen(name)
 
-    it.watches.view = slow
+    it.seen_node = slow  # type: ignore[method-assign]
     await it.watches.next_events(watcher)
     assert clock.now_ms() == VIEWS_A_TURN
     waited_ms = it.watches._next_turn_ms - clock.now_ms()

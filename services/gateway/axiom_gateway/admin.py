@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
@@ -19,7 +19,6 @@ from starlette.requests import ClientDisconnect
 
 from axiom_common.errors import InvalidInputError, NotFoundError
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
-from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId, public_name, token
 from axiom_common.ports.registry import Bucket
 from axiom_common.runtime.desired_store import (
@@ -37,6 +36,7 @@ from axiom_gateway.admin_problems import (
     answer_errors_as_problems,
     first_of,
 )
+from axiom_gateway.seen import SeenNode, SeenNodes, node_json
 from axiom_gateway.watch import EVENT_STREAM, NAMED_MAX, Watches, WatchResponse
 
 BODY_TIMEOUT_S = 10.0
@@ -48,20 +48,14 @@ _S = TypeVar("_S", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenNode:
-    """A node in the gateway's view. `heard_age_ms` None: known from the shadow cache only."""
-
-    state: NodeState
-    liveness: str
-    heard_age_ms: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRegion:
-    """One region in the gateway's view. `adapters` counts the declared ones it may serve."""
+    """One region in the gateway's view. `adapters` counts the declared ones it may serve,
+    `base_models` are those of its engines."""
 
-    nodes: tuple[SeenNode, ...]
+    nodes: int
+    engines: int
     adapters: int
+    base_models: frozenset[str]
     degraded: tuple[str, ...]
     view_age_ms: float | None
 
@@ -234,20 +228,20 @@ def _view_routes(view: Callable[[], AdminView], watches: Watches) -> APIRouter:
 
     @router.get("/nodes", response_model=views.NodeList)
     async def list_nodes() -> Response:
-        return await _list(b"nodes", (node_json(seen) for seen in _seen_nodes(view())))
+        return await _list(b"nodes", (node_json(seen) for seen in _all(watches.nodes)))
 
     @router.get("/nodes/{node}", response_model=views.NodeView)
     async def get_node(node: str) -> Response:
-        seen = watches.view(NodeId(token(node, path="node")))
+        seen = watches.nodes.seen_node(NodeId(token(node, path="node")))
         if seen is None:
             raise NotFoundError(f"no node {node!r} is known")
-        return Response(seen, media_type=_JSON)
+        return Response(node_json(seen), media_type=_JSON)
 
     @router.get("/engines", response_model=views.EngineList)
     async def list_engines() -> Response:
         engines = (
             views.EngineView.of(seen.state, engine).model_dump_json().encode()
-            for seen in _seen_nodes(view())
+            for seen in _all(watches.nodes)
             for engine in sorted(seen.state.engines, key=lambda e: e.engine)
         )
         return await _list(b"engines", engines)
@@ -262,12 +256,6 @@ def _view_routes(view: Callable[[], AdminView], watches: Watches) -> APIRouter:
         return rest.Status(regions={name: _region(seen) for name, seen in regions})
 
     return router
-
-
-def node_json(seen: SeenNode) -> bytes:
-    """A NodeView."""
-    shape = views.NodeView.of(seen.state, liveness=seen.liveness, heard_age_ms=seen.heard_age_ms)
-    return shape.model_dump_json().encode()
 
 
 async def _list(name: bytes, items: Iterable[bytes]) -> Response:
@@ -293,18 +281,21 @@ def _tell(written: Written[AdapterSpec] | Written[BaseModelSpec], response: Resp
 
 def _served(view: AdminView) -> set[str]:
     """The base models of all engines seen."""
-    return {e.base_model for seen in _seen_nodes(view) for e in seen.state.engines}
+    return {model for region in view.regions.values() for model in region.base_models}
 
 
-def _seen_nodes(view: AdminView) -> list[SeenNode]:
-    nodes = [node for region in view.regions.values() for node in region.nodes]
-    return sorted(nodes, key=lambda seen: (seen.state.region, seen.state.node))
+def _all(nodes: SeenNodes) -> Iterator[SeenNode]:
+    """Each node as it is when its turn comes, by name."""
+    for name in sorted(nodes.node_names()):
+        seen = nodes.seen_node(name)
+        if seen is not None:
+            yield seen
 
 
 def _region(seen: SeenRegion) -> rest.RegionStatus:
     return rest.RegionStatus(
-        nodes=len(seen.nodes),
-        engines=sum(len(node.state.engines) for node in seen.nodes),
+        nodes=seen.nodes,
+        engines=seen.engines,
         adapters=seen.adapters,
         degraded=seen.degraded,
         view_age_ms=seen.view_age_ms,

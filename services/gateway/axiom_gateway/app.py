@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from axiom_common.errors import UnavailableError
-from axiom_common.model.ids import GatewayId, NodeId, RegionId
+from axiom_common.model.ids import GatewayId, RegionId
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
@@ -20,7 +20,7 @@ from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import REGISTRY_AWAY, REGISTRY_RESET, Readiness, ops_routes
 from axiom_common.wire import keys
-from axiom_gateway.admin import AdminView, SeenRegion, admin_app, node_json
+from axiom_gateway.admin import AdminView, SeenRegion, admin_app
 from axiom_gateway.asgi import App, Receive, Scope, Send
 from axiom_gateway.decisions import DecisionLog
 from axiom_gateway.dispatch import Dispatcher
@@ -90,7 +90,7 @@ class GatewayApp:
             region=self._region,
             gateway=GatewayId(settings.gateway),
         )
-        self.watches = Watches(clock, names=self.feed.node_names, view=self._node_json)
+        self.watches = Watches(clock, self.feed)
         self.feed.on_change = self.watches.changed
         self._proxy = Proxy(
             clock,
@@ -215,16 +215,14 @@ class GatewayApp:
     def admin_view(self) -> AdminView:
         """What the admin API shows of the region."""
         region = SeenRegion(
-            nodes=self.feed.seen_nodes(),
+            nodes=len(self.feed.node_names()),
+            engines=len(self.state.engines),
             adapters=len(self._watch.adapters),
+            base_models=frozenset(f.state.base_model for f in self.state.engines.values()),
             degraded=self.degraded(),
             view_age_ms=self.feed.view_age_ms(),
         )
         return AdminView(regions={self._region: region})
-
-    def _node_json(self, node: NodeId) -> bytes | None:
-        seen = self.feed.seen_node(node)
-        return None if seen is None else node_json(seen)
 
     def _new_id(self) -> str:
         self._ids += 1

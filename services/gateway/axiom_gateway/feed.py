@@ -26,9 +26,9 @@ from axiom_common.state.resyncs import Resyncs
 from axiom_common.wire import subjects
 from axiom_common.wire.reports import decode_node_report
 from axiom_common.wire.schemas import InFlightReport, NodeRecord, ResyncRequest, decode, encode
-from axiom_gateway.admin import SeenNode
 from axiom_gateway.engine_facts import STALE_MS
 from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.seen import SeenNode
 from axiom_gateway.state import GatewayState
 
 CACHE_RETRY_MS = 500.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from starlette.responses import Response
 
@@ -24,6 +24,7 @@ from axiom_common.ports.clock import Clock
 from axiom_common.runtime.http_protocol import ABORT
 from axiom_common.wire.views import NodeGone
 from axiom_gateway.asgi import Message, Receive, Scope, Send
+from axiom_gateway.seen import SeenNodes, node_json
 
 WATCHERS_MAX = 64
 NAMED_MAX = 256
@@ -81,19 +82,11 @@ class Watcher:
 
 
 class Watches:
-    """All watchers. `names` are the nodes that are known; `view` is one of them as JSON, None when
-    it is not known any more."""
+    """All watchers of `nodes`."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        names: Callable[[], Iterable[NodeId]],
-        view: Callable[[NodeId], bytes | None],
-    ) -> None:
+    def __init__(self, clock: Clock, nodes: SeenNodes) -> None:
+        self.nodes = nodes
         self._clock = clock
-        self._names = names
-        self.view = view
         self._watchers: set[Watcher] = set()
         self._named: Counter[NodeId] = Counter()
         self._of_all = 0
@@ -135,7 +128,7 @@ class Watches:
         self._watchers.add(watcher)
         self._named.update(wanted)
         self._of_all += not wanted
-        for node in sorted(self._names()):
+        for node in sorted(self.nodes.node_names()):
             if not wanted or node in wanted:
                 watcher.tell(node)
         return watcher
@@ -182,10 +175,10 @@ class Watches:
         """The newest of a node, made when nobody took it before."""
         event = self._events.get(node)
         if event is None:
-            view = self.view(node)
-            if view is None:
+            seen = self.nodes.seen_node(node)
+            if seen is None:
                 return b"event: gone\ndata: %b\n\n" % NodeGone(node=node).model_dump_json().encode()
-            event = self._events[node] = b"event: node\ndata: %b\n\n" % view
+            event = self._events[node] = b"event: node\ndata: %b\n\n" % node_json(seen)
         return event
 
     def _tell(self, node: NodeId) -> None:
