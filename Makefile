@@ -3,7 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup demo up test lint test-engine lock clean
+PEERS := .peers
+PEER_litellm := litellm[proxy]==1.80.5
+PEER_sglang-router := sglang-router==0.3.2
+PEER_vllm-router := vllm-router==0.1.17
+
+.PHONY: help setup demo up test lint test-engine bench bench-peers lock clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -36,8 +41,25 @@ test: lint       ## lint and the default suite
 test-engine: $(STAMP)  ## the contract suite against a real vLLM on CPU (installs it into .venv-engine)
 	tests/engine/run
 
+bench: $(STAMP)  ## measure the gateway beside its peers, and write the figures into docs/benchmarks.md
+	$(VENV)/bin/axiom bench gateway --rounds 5 --document docs/benchmarks.md
+
+bench-peers: $(PEERS)/litellm/.ready $(PEERS)/sglang-router/.ready $(PEERS)/vllm-router/.ready $(PEERS)/nginx/.ready  ## install the routers that Axiom is measured beside
+
+$(PEERS)/nginx/.ready:
+	@mkdir -p $(@D)
+	@command -v nginx >/dev/null || { cd $(@D) && apt-get download nginx && dpkg -x nginx_*.deb . && rm nginx_*.deb; } \
+		|| echo "no nginx here, and no Debian package to be had: it will be absent"
+	@touch $@
+
+$(PEERS)/%/.ready:
+	@$(PYTHON) -m venv $(PEERS)/$*
+	@echo "installing $* into $(PEERS)/$* ..."
+	@$(PEERS)/$*/bin/python -m pip install --quiet --disable-pip-version-check '$(PEER_$*)'
+	@touch $@
+
 lock: $(STAMP)   ## pin what pyproject.toml asks for
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --all-extras --no-emit-find-links --no-header --no-annotate -o requirements.lock pyproject.toml requirements.in
 
 clean:           ## remove what the targets made
-	rm -rf .venv .venv-engine .cache out
+	rm -rf .venv .venv-engine .cache .peers out

@@ -211,6 +211,10 @@ def bench_gateway_command(
     peers_dir: Annotated[
         Path, typer.Option("--dir", file_okay=False, help="Where `make bench-peers` put them.")
     ] = Path(".peers"),
+    document: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Markdown file: replace its figures by these."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """CPU and latency of a request through the gateway, and through other routers."""
@@ -222,6 +226,7 @@ def bench_gateway_command(
         peers=tuple(name.strip() for name in peers.split(",") if name.strip()),
         peers_dir=peers_dir,
         as_json=as_json,
+        document=document,
     )
     with told_errors(as_json=as_json):
         _run(bench_gateway(options))

@@ -22,6 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from axiom_cli.bench.document import write_section
 from axiom_cli.bench.peers import MODEL, PEERS, Router, Setting
 from axiom_cli.bench.processes import Cores, Running, running, take_cores
 from axiom_cli.bench.region import adapter_specs, declare, region
@@ -62,6 +63,8 @@ class GatewayBenchOptions:
     peers: tuple[str, ...]
     peers_dir: Path
     as_json: bool
+    document: Path | None = None
+    """Where to write the figures as well; see `document`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +124,21 @@ async def bench_gateway(options: GatewayBenchOptions) -> None:
     rounds = [await _round(bench, number, installed) for number in range(options.rounds)]
     shutil.rmtree(folder)
     figures = {name: figures_of(name, rounds) for name in installed}
-    if not options.as_json:
+    result = {
+        "peers": figures,
+        "engines": options.engines,
+        "adapters": options.adapters,
+        "machine": told,
+        "commit": commit(),
+        "seconds": options.seconds,
+        "repeats": options.rounds,
+    }
+    if options.document is not None:
+        write_section(options.document, result, _command(options))
+    if options.as_json:
+        print_figures(result)
+    else:
         table_console().print(_table(figures))
-        return
-    print_figures(
-        {
-            "peers": figures,
-            "engines": options.engines,
-            "adapters": options.adapters,
-            "machine": told,
-            "commit": commit(),
-            "seconds": options.seconds,
-            "repeats": options.rounds,
-        }
-    )
 
 
 def figures_of(name: str, rounds: Sequence[Round]) -> dict[str, float]:
@@ -166,6 +170,13 @@ def figures_of(name: str, rounds: Sequence[Round]) -> dict[str, float]:
     if "small-adapter" in rounds[0][name]:
         figures["cpu_us_small_adapter"] = cpu_us("small-adapter")
     return {key: round(value, 3) for key, value in figures.items()}
+
+
+def _command(options: GatewayBenchOptions) -> str:
+    return (
+        f"axiom bench gateway --engines {options.engines} --adapters {options.adapters} "
+        f"--rounds {options.rounds} --seconds {options.seconds:g}"
+    )
 
 
 def _is_installed(name: str, options: GatewayBenchOptions) -> bool:
