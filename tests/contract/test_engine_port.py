@@ -155,3 +155,9 @@ class TestSglangEngine(EngineSuite):
             )
         await engine.close()
         await gone.close()
+
+    async def test_a_load_takes_a_slot_although_sglangs_own_does_not(self) -> None:
+        async with self.open() as test, aiohttp.ClientSession() as session:
+            await test.load(*NAMES[:2], NAMES[0])
+            async with session.get(f"{self.url}/sim/stats") as answer:
+                assert (await answer.json())["hbm"] == [NAMES[1], NAMES[0]]

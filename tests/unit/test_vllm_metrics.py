@@ -168,6 +168,8 @@ def test_what_newer_families_count() -> None:
 def test_size_of_the_kv_cache(config: str, tokens: int | None) -> None:
     page = MINIMUM + f'vllm:cache_config_info{{{config},engine="0"}} 1.0\n'
     assert read_metrics(page).kv_tokens == tokens
+    other = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="10",engine="1"} 1.0\n'
+    assert read_metrics(page + other).kv_tokens == (tokens and tokens + 160)
 
 
 def two_ranks(name: str, first: float, second: float, more: str = "") -> str:
