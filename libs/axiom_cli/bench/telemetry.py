@@ -126,15 +126,16 @@ async def _measure(
         requests = _Requests()
         asking = group.create_task(requests.run(session, region.gateway_url), name="ask")
         console.print(f"measuring {options.seconds:g} s", style="dim")
-        began, cpu, sent = clock.now_ms(), _cpu_s(region), _sent(region)
+        # Looking through /proc takes a while, in which the watch must be read all the same.
+        cpu = await asyncio.to_thread(_cpu_s, region)
+        began, sent = clock.now_ms(), _sent(region)
         length_ms = options.seconds * 1e3
         jobs = [loads.many(session, node, began + length_ms) for node in region.engine_urls]
         await asyncio.gather(*jobs, clock.sleep_ms(length_ms))
-        seconds = (clock.now_ms() - began) / 1e3
-        spent = {part: total - cpu[part] for part, total in _cpu_s(region).items()}
-        after = _sent(region)
+        ended, after = clock.now_ms(), _sent(region)
+        total = await asyncio.to_thread(_cpu_s, region)
         asking.cancel()
-        told = _told_loads(region, began)
+        told = [load for load in _told_loads(region) if began <= load.at_ms < ended]
         region.check()
         console.print("comparing views with the truth", style="dim")
         await check_truth(region, loads.loaded, session)
@@ -151,8 +152,8 @@ async def _measure(
     return _Measured(
         change_ms=loads.taken_ms,
         publish_ms=publish_ms,
-        cpu_s=spent,
-        seconds=seconds,
+        cpu_s={part: spent - cpu[part] for part, spent in total.items()},
+        seconds=(ended - began) / 1e3,
         sent={key: value - sent[key] for key, value in after.items()},
         requests=requests.answered,
     )
@@ -244,11 +245,10 @@ def _check_pace(
         )
 
 
-def _told_loads(region: TelemetryRegion, since_ms: float) -> list[publisher.Load]:
+def _told_loads(region: TelemetryRegion) -> list[publisher.Load]:
     path = region.folder / publisher.LOADS
     lines = path.read_bytes().splitlines() if path.is_file() else []
-    loads = [msgspec.json.decode(line, type=publisher.Load) for line in lines]
-    return [load for load in loads if load.at_ms >= since_ms]
+    return [msgspec.json.decode(line, type=publisher.Load) for line in lines]
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
