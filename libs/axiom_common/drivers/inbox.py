@@ -18,6 +18,8 @@ from axiom_common.runtime.lifecycle import Owner
 
 PENDING_MAX = 4096
 PENDING_BYTES_MAX = 64 << 20
+TURN_MAX = 32
+"""Messages that are handled in one go: a burst of them must not keep requests waiting."""
 FAILED = b""
 """What who asked gets from a responder that failed: no message of Axiom is empty."""
 
@@ -69,8 +71,12 @@ class Inbox:
 
     async def run(self, handle: Callable[[Delivery], Awaitable[None]]) -> None:
         """Handle messages one after another, in order of arrival."""
+        handled = 0
         while (delivery := await self._next()) is not None:
             await self._guarded(handle, delivery)
+            handled += 1
+            if handled % TURN_MAX == 0:
+                await asyncio.sleep(0)
 
     async def run_concurrent(
         self, handle: Callable[[Delivery], Awaitable[None]], *, owner: Owner, concurrency: int
