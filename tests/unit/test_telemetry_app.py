@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -206,6 +207,27 @@ async def test_while_the_bus_is_away_all_stay_and_are_asked_after() -> None:
         ]
         await here.beat(A, B, beats=int(REFRESH_MS / BEAT_MS))
         await here.current([A, B])
+
+
+async def test_after_a_reconnect_a_thousand_nodes_do_not_answer_at_once() -> None:
+    nodes = [NodeId(f"n{n}") for n in range(1_000)]
+    async with region() as here:
+        asked: list[tuple[float, str]] = []
+
+        async def resync(subject: str, payload: bytes) -> None:
+            asked.append((here.clock.now_ms(), subject))
+
+        await here.agents.subscribe("axiom.v1.node.resync.>", resync)
+        for node in nodes:
+            await here.tell(node)
+        await here.clock.advance(BEAT_MS)
+        here.bus.disconnect()
+        await here.bus.reconnect()
+        began_ms = here.clock.now_ms()
+        await here.clock.advance(1_200)
+        assert {subject for _, subject in asked} == {node_resync(REGION, node) for node in nodes}
+        tenths = Counter(int((at_ms - began_ms) // 100) for at_ms, _ in asked)
+        assert max(tenths.values()) <= 120
 
 
 async def test_a_gap_holds_the_old_state_until_a_full_one() -> None:

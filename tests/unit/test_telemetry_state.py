@@ -7,7 +7,7 @@ from tests.engine_parts import engine_state
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.state.hearing import RECOVERY_MS, TICK_MS
-from axiom_common.state.liveness import DEAD_MS
+from axiom_common.state.liveness import DEAD_MS, FREEZE_MAX_MS
 from axiom_common.state.region_view import NodeBeat, NodeDelta, NodeLeft, Outcome, Report
 from axiom_common.state.resyncs import EVERY_MS, FIRST_MS
 from axiom_telemetry.state import RECORD_TTL_MS, REFRESH_MS, RETRY_MS, TelemetryState, Write
@@ -209,6 +209,15 @@ def test_a_thousand_that_leave_are_gone_at_once() -> None:
         state.hear(left(node, 2), 1)
     assert len(taken(state, 1)) == len(nodes)
     assert (state.node_count, state.names(), state.dirty_count) == (0, [], 0)
+
+
+def test_a_thousand_that_fall_silent_together_are_gone_in_the_end() -> None:
+    nodes = [NodeId(f"n{n}") for n in range(1_000)]
+    state = heard(*(full(node, 1) for node in nodes))
+    now_ms = ticked(state, 0, DEAD_MS + TICK_MS)
+    assert (state.node_count, state.frozen) == (len(nodes), True)
+    ticked(state, now_ms, FREEZE_MAX_MS)
+    assert state.node_count == 0
 
 
 def test_a_node_that_comes_back_before_its_last_write_is_written_as_it_is() -> None:
