@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,7 +60,12 @@ class Writing:
 
     def tell(self, does: str, node: NodeId) -> None:
         self.seq += 1
-        order = {"region": REGION, "node": node, "incarnation": 1, "seq": self.seq}
+        order: dict[str, Any] = {
+            "region": REGION,
+            "node": node,
+            "incarnation": 1,
+            "seq": self.seq,
+        }
         base = self.base.get(node)
         if does == "full":
             self.state.hear(NodeState(**order, base=self.seq), self.now_ms)
