@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -78,6 +78,7 @@ class Bench:
     loader: Loader
     poller: Poller
     unloads: list[bool]
+    stop: Callable[[], object]
 
     async def ensure(self, text: str, *, deadline_ms: float = 5_000.0) -> EnsureResult:
         return await self.loader.ensure(spec(text), deadline_ms=deadline_ms)
@@ -119,8 +120,8 @@ async def bench(*, hbm_slots: int = 2, names_ms: float = 0.0) -> AsyncIterator[B
     )
     await poller.poll()
     async with task_owner() as owner:
-        owner.create_task(loader.run(), name="loader")
-        yield Bench(engine, book, loader, poller, unloads)
+        running = owner.create_task(loader.run(), name="loader")
+        yield Bench(engine, book, loader, poller, unloads, running.cancel)
 
 
 async def test_a_load_is_done_once_for_all_who_ask() -> None:
@@ -442,3 +443,14 @@ async def test_the_names_of_a_large_fleet_do_not_pile_up() -> None:
         gone = [name(f"a{number}") for number in (0, 3, 4, 5, 6, 7)]
         await eventually(lambda: len(at.book.registered) == names_max)
         assert at.engine.unloads == gone, "the oldest, but for what is used, wanted, or not ours"
+
+
+async def test_who_waits_at_an_engine_that_is_taken_away_is_refused() -> None:
+    async with bench() as at:
+        at.engine.gate.clear()
+        async with task_owner() as owner:
+            first = owner.create_task(at.ensure("a"), name="runs")
+            second = owner.create_task(at.ensure("b"), name="waits")
+            await eventually(lambda: at.engine.began and len(at.book.loads) == 2)
+            at.stop()
+            assert await first == await second == refused(Reason.NOT_READY)
