@@ -64,7 +64,7 @@ class TelemetryMetrics:
         )
         self.pending = Gauge(
             "axiom_telemetry_pending_writes_count",
-            "Nodes whose newest state is not written yet",
+            "Nodes of which more than figures is not written yet",
             registry=self.registry,
         )
         self.invalid_messages = Counter(

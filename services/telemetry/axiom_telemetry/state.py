@@ -41,11 +41,11 @@ class Write:
 
 @dataclass(slots=True)
 class _Writing:
-    """When a node is due; `_NEVER` while it is with the writer. `changed` since the last write."""
+    """When a node is due; `_NEVER` while it is with the writer. `urgent`: more than its figures
+    changed since it was written."""
 
     due_ms: float
     written_ms: float = float("-inf")
-    changed: bool = True
     urgent: bool = True
 
 
@@ -76,8 +76,8 @@ class TelemetryState:
 
     @property
     def dirty_count(self) -> int:
-        """Nodes whose newest state is not written yet."""
-        return sum(writing.changed for writing in self._writes.values())
+        """Nodes of which more than figures is not written yet."""
+        return sum(writing.urgent for writing in self._writes.values())
 
     def names(self) -> list[NodeId]:
         """All nodes that this instance has a record of."""
@@ -125,7 +125,7 @@ class TelemetryState:
             state, heard_ms = self._parting[node]
         # Not on the clock of hearing: what is known of a node grows old all the same.
         age_ms = now_ms - heard_ms
-        writing.changed = writing.urgent = False
+        writing.urgent = False
         if age_ms >= RECORD_TTL_MS:
             self._ended(node, writing, now_ms)
             return None
@@ -141,7 +141,7 @@ class TelemetryState:
         """It did not, or was not tried: the node's newest state waits again."""
         writing = self._writes.get(node)
         if writing is not None:
-            writing.changed = writing.urgent = True
+            writing.urgent = True
             writing.due_ms = now_ms + RETRY_MS
 
     def keep_only(self, owned: Callable[[NodeId], bool], now_ms: float) -> int:
@@ -177,7 +177,6 @@ class TelemetryState:
             self._writes[node] = _Writing(now_ms)
             return
         self._parting.pop(node, None)
-        writing.changed = True
         if urgent and not writing.urgent:
             writing.urgent = True
             if writing.due_ms is not _NEVER:
@@ -200,7 +199,7 @@ class TelemetryState:
         state, writing = self._view.node(node), self._writes.get(node)
         if state is not None and writing is not None:
             self._parting[node] = (state, self._heard_ms[node])
-            writing.changed = writing.urgent = True
+            writing.urgent = True
             if writing.due_ms is not _NEVER:
                 writing.due_ms = now_ms
         self._view.forget(node, now_ms)
