@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
 from tests.nats_cluster import NatsCluster, running_nats_cluster
 from tests.servers import ChildServer, nats_server, running, valkey_server
@@ -25,6 +26,10 @@ from axiom_common.model.ids import RegionId
 
 _NUMBERS = itertools.count(1)
 _SOCKETLESS = {"unit", "property"}
+
+# A law holds or does not; how long one example takes is the machine's business.
+hypothesis.settings.register_profile("axiom", deadline=None)
+hypothesis.settings.load_profile("axiom")
 
 
 @pytest.fixture(autouse=True)

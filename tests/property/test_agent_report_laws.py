@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent_parts import ENGINE, declared, models, name, ready_book, spec
 
+from axiom_common.drivers.sglang_metrics import read_sample
 from axiom_common.drivers.vllm_metrics import read_metrics
 from axiom_common.errors import EngineCallError
 from axiom_common.model.adapter import AdapterState, is_managed
@@ -15,6 +17,7 @@ from axiom_common.model.engine import EngineState
 from axiom_common.model.ids import EngineAdapter, RegionId, node_of
 from axiom_common.model.reason import Reason
 from axiom_common.ports.engine import EngineModels
+from axiom_common.wire.bounds import check_node
 from axiom_common.wire.schemas import NodeReport, ReportKind, decode, encode
 from axiom_node_agent.report import OWN_NAMES_MAX, REDUCTIONS, engine_state, reduced
 from axiom_node_agent.state import EngineBook
@@ -37,6 +40,46 @@ FAMILIES = (
     "request_prefill_time_seconds_count",
     "prompt_tokens_total",
     "generation_tokens_total",
+    "num_preemptions_total",
+    'admission_rejections_total{reason="max_num_queued_reqs"}',
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    'num_requests_running{engine="1"}',
+    "max_gpu_lora_adapters",
+    'lora_adapter_loaded{adapter_name="a~1",level="gpu"}',
+    'cache_config_info{block_size="16",num_gpu_blocks="9"}',
+)
+SGLANG_FAMILIES = (
+    'num_running_reqs{dp_rank="0"}',
+    'num_running_reqs{dp_rank="1"}',
+    'num_queue_reqs{dp_rank="0"}',
+    'num_queue_reqs{dp_rank="1"}',
+    "token_usage",
+    "max_total_num_tokens",
+    "lora_pool_slots_total",
+    "num_retracted_requests_total",
+    'prefill_effective_tokens_total{mode="input"}',
+    'prefill_effective_tokens_total{mode="device_hit"}',
+    'time_to_first_token_seconds_sum{is_streaming="true"}',
+    'time_to_first_token_seconds_count{is_streaming="true"}',
+    "inter_token_latency_seconds_sum",
+    "inter_token_latency_seconds_count",
+)
+SGLANG_PAGES = st.fixed_dictionaries(dict.fromkeys(SGLANG_FAMILIES, FIGURES))
+LOADS = st.none() | st.lists(
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "dp_rank",
+                "num_running_reqs",
+                "num_waiting_reqs",
+                "token_usage",
+                "max_total_num_tokens",
+            ]
+        ),
+        st.integers(-1, 1 << 70) | st.floats(allow_nan=False, allow_infinity=False) | st.none(),
+    ),
+    max_size=3,
 )
 PAGES = st.tuples(
     st.fixed_dictionaries(dict.fromkeys(FAMILIES, FIGURES)), FIGURES, FIGURES, st.text(max_size=5)
@@ -63,7 +106,9 @@ def report_of(state: EngineState) -> NodeReport:
 
 def sent(book: EngineBook, now_ms: float) -> NodeReport:
     """The report as others read it."""
-    return decode(encode(report_of(engine_state(book, now_ms))), NodeReport)
+    report = decode(encode(report_of(engine_state(book, now_ms))), NodeReport)
+    check_node(report.node, report.engines, report.gpus or ())
+    return report
 
 
 @given(st.lists(PAGES, min_size=1, max_size=4))
@@ -74,6 +119,21 @@ def test_no_metrics_page_makes_a_report_unreadable(
     for number, parts in enumerate(pages, start=1):
         try:
             book.saw_sample(read_metrics(page(parts)), float(number))
+        except EngineCallError:
+            book.not_serving(float(number))
+        sent(book, number + 0.5)
+
+
+@given(st.lists(st.tuples(SGLANG_PAGES, LOADS), min_size=1, max_size=4))
+def test_nothing_that_an_sglang_says_makes_a_report_unreadable(
+    told: list[tuple[dict[str, str], list[dict[str, float | None]] | None]],
+) -> None:
+    book = ready_book("a")
+    for number, (figures, loads) in enumerate(told, start=1):
+        text = "\n".join(f"sglang:{family} {figure}" for family, figure in figures.items())
+        body = None if loads is None else json.dumps({"loads": loads}).encode()
+        try:
+            book.saw_sample(read_sample(text, body), float(number))
         except EngineCallError:
             book.not_serving(float(number))
         sent(book, number + 0.5)

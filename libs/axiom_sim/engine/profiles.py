@@ -1,4 +1,4 @@
-"""What an engine kind costs: the constants of the step formula.
+"""What an engine costs on its GPU: the constants of the step formula.
 
 A step with `n` running sequences and `t` prefill tokens takes
 
@@ -24,7 +24,7 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineProfile:
-    """Constants of one engine kind; times in ms, rates in GB/s (1e9 bytes).
+    """Constants of one GPU and model; times in ms, rates in GB/s (1e9 bytes).
 
     `mib_per_rank`: size of an adapter over its rank, all linear layers in 16 bit.
     """
