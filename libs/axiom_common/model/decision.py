@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from axiom_common.model.engine import Role
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
@@ -50,8 +51,7 @@ class Query:
     excluded: tuple[EngineId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One engine that survived the filters.
 
     `cost_ms` is the weighted sum of `terms_ms` (indexed like `Term`); `scores` maps scorer name to

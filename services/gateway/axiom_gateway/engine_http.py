@@ -51,10 +51,12 @@ class EngineConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._woken: asyncio.Future[None] | None = None
         self._reading = True
+        self._parser = httptools.HttpResponseParser(self)
+        self._silent_from_s = 0.0
+        self._silence: asyncio.TimerHandle | None = None
         self._begin()
 
     def _begin(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._buffered = 0
         self._between = 0
@@ -100,12 +102,25 @@ class EngineConnection(asyncio.Protocol):
         if self._error is not None:
             raise self._error
         self._woken = self._loop.create_future()
-        limit = self._loop.call_later(self._idle_s, self._fail, "silent for too long")
+        self._silent_from_s = self._loop.time()
+        if self._silence is None:
+            self._silence = self._loop.call_later(self._idle_s, self._bound_silence)
         try:
             await self._woken
         finally:
-            limit.cancel()
             self._woken = None
+
+    def _bound_silence(self) -> None:
+        """One timer for all the waits of a connection, set anew only when it has run out: there is
+        a wait for each chunk of a stream."""
+        self._silence = None
+        if self._woken is None:
+            return
+        left_s = self._silent_from_s + self._idle_s - self._loop.time()
+        if left_s > 0.0:
+            self._silence = self._loop.call_later(left_s, self._bound_silence)
+        else:
+            self._fail("silent for too long")
 
     # What the loop calls.
 
@@ -131,6 +146,8 @@ class EngineConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed. An answer that tells no length ends with it."""
         self._reusable = False
+        if self._silence is not None:
+            self._silence.cancel()
         told = b"content-length" in self.headers or b"transfer-encoding" in self.headers
         if self._has_head and exc is None and not told:
             self._done = True

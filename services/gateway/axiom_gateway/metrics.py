@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from math import nan
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.reason import Reason
-from axiom_common.runtime.metrics import CappedLabel
+from axiom_common.runtime.metrics import CappedLabel, OwnHistogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 2e-2)
@@ -33,11 +33,8 @@ class GatewayMetrics:
         self._invalid = self._counter("invalid_messages", "Bus messages that do not parse.")
         self._first_byte = self._histogram("first_byte_seconds", "Arrival to first answer byte.")
         self._hold = self._histogram("hold_seconds", "Time that held requests waited.")
-        self._decision = Histogram(
-            "axiom_gateway_decision_seconds",
-            "Time of one decision.",
-            buckets=_DECISION_SECONDS,
-            registry=self.registry,
+        self._decision = self._histogram(
+            "decision_seconds", "Time of one decision.", _DECISION_SECONDS
         )
         # Children by label values: the library's own look-up locks and costs more than a decision.
         self._request_child = cache(self._requests.labels)
@@ -111,5 +108,7 @@ class GatewayMetrics:
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(f"axiom_gateway_{name}_total", about, labels, registry=self.registry)
 
-    def _histogram(self, name: str, about: str) -> Histogram:
-        return Histogram(f"axiom_gateway_{name}", about, buckets=_SECONDS, registry=self.registry)
+    def _histogram(
+        self, name: str, about: str, buckets: tuple[float, ...] = _SECONDS
+    ) -> OwnHistogram:
+        return OwnHistogram(f"axiom_gateway_{name}", about, buckets, self.registry)
