@@ -283,3 +283,28 @@ def test_the_subject_says_whose_report_it_may_be() -> None:
     for region, node in ((REGION, NodeId("other")), (RegionId("other"), NODE)):
         with pytest.raises(WireError, match="n on"):
             decode_node_report(node_report(region, node), payload)
+
+
+def test_an_agent_of_the_version_before_is_understood() -> None:
+    """It names no base, each of its reports is one, and a delta without GPUs leaves them."""
+
+    def told(kind: ReportKind, seq: int, *gpus: GpuState) -> None:
+        report = NodeReport(
+            kind=kind,
+            region=REGION,
+            node=NODE,
+            incarnation=1,
+            seq=seq,
+            engines=(engine("a", seq),),
+            gpus=gpus,
+        )
+        read = decode_node_report(node_report(REGION, NODE), encode(report))
+        assert view.apply(read, 0).outcome is Outcome.APPLIED
+
+    view = RegionView(REGION)
+    told(ReportKind.FULL, 1, *GPUS)
+    told(ReportKind.DELTA, 2)
+    told(ReportKind.DELTA, 3)
+    told(ReportKind.FULL, 4, *GPUS)
+    told(ReportKind.DELTA, 5)
+    assert [(node.engines, node.gpus) for node in view.nodes()] == [((engine("a", 5),), GPUS)]

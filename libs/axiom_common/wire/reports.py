@@ -33,7 +33,8 @@ def decode_node_report(subject: str, payload: bytes) -> Report:
             seq=seq,
             base=seq - 1 if report.base is None else report.base,
             engines=report.engines,
-            gpus=report.gpus,
+            # Agents that name no base mean by no GPUs that they are as they were.
+            gpus=report.gpus if report.base is not None else report.gpus or None,
             host=report.host,
             plan=report.plan,
         )
