@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from tests.agent_parts import ENGINE, Changes, declared, name, spec
@@ -18,7 +18,7 @@ from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.plan import EnginePlan
 from axiom_common.model.reason import Reason
-from axiom_common.ports.engine import EngineModels
+from axiom_common.ports.engine import EngineModels, EngineSample, LoadedAdapters
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.clock import settle
 from axiom_common.testing.engine import FakeEngine
@@ -372,6 +372,27 @@ async def test_an_engine_that_does_not_list_its_names_holds_nobody_up() -> None:
         at.engine.models = _never  # type: ignore[method-assign]
         asked = (at.ensure("a", deadline_ms=2_000.0) for _ in range(20))
         assert await asyncio.gather(*asked) == [RESIDENT] * 20
+
+
+async def test_a_name_that_others_loaded_is_asked_for_once_the_metrics_tell_of_it() -> None:
+    async with bench(names_ms=60_000.0) as at:
+        sample, held = at.engine.sample, frozenset({name("x")})
+
+        async def telling() -> EngineSample:
+            loaded = LoadedAdapters(hbm=held, host=frozenset())
+            return replace(await sample(), loaded=loaded)
+
+        at.engine.sample = telling  # type: ignore[method-assign]
+        await at.engine.load(name("x"), "/x")
+        await at.poller.poll()
+        assert list(at.book.registered) == [name("x")]
+        # Unloaded, its copy is told on; that is no news with each poll.
+        await at.engine.unload(name("x"))
+        await at.relist()
+        at.engine.models = _never  # type: ignore[method-assign]
+        async with asyncio.timeout(5):
+            await at.poller.poll()
+        assert not at.book.registered
 
 
 async def _never() -> EngineModels:

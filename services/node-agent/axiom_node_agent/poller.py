@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from axiom_common.errors import EngineCallError, UnavailableError
+from axiom_common.model.ids import EngineAdapter
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.engine import Engine
 from axiom_common.runtime.logging import Log
@@ -17,8 +18,8 @@ REST_MS_MIN = 10.0
 
 
 class Poller:
-    """Polls every `poll_ms`; names each `names_ms`. `on_restart` is called when the metrics are
-    those of another process."""
+    """Polls every `poll_ms`; names each `names_ms`, and when the metrics tell of an adapter that is
+    new. `on_restart` is called when the metrics are those of another process."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Poller:
         self._id = book.declared.engine
         self._restarts_logged = 0
         self._listing = asyncio.Lock()
+        self._held: frozenset[EngineAdapter] = frozenset()
         self.polled = asyncio.Event()
         """Set once a poll has come to an end, well or badly."""
 
@@ -94,6 +96,15 @@ class Poller:
         book.saw_sample(sample, self._clock.now_ms(), asked_ms=asked_ms)
         if book.restarts > restarts:
             self._on_restart()
+        if sample.loaded is not None:
+            self._look_for_names(sample.loaded.hbm | sample.loaded.host)
+
+    def _look_for_names(self, held: frozenset[EngineAdapter]) -> None:
+        """Others loaded what is held under a name not heard yet. A copy may outlive its name, so
+        each is looked for once."""
+        if not held <= self._held | self._book.registered.keys():
+            self._book.names.doubted()
+        self._held = held
 
     def _failed(self, event: str, error: Exception) -> None:
         self._metrics.poll_failures.labels(self._id).inc()
