@@ -21,7 +21,7 @@ from axiom_cli.bench.telemetry import TelemetryBenchOptions, bench_telemetry
 from axiom_cli.demo.command import DemoOptions, demo
 from axiom_cli.doctor import Wanted, doctor
 from axiom_cli.machine import commit, machine, version
-from axiom_cli.nats_config.command import write_config, write_key
+from axiom_cli.nats_config.command import write_config, write_key, write_setup
 from axiom_cli.output import FAILED, print_figures, told_errors
 from axiom_cli.status import status
 from axiom_cli.tail import TailOptions, tail
@@ -243,6 +243,19 @@ def nats_config_command(
     """Write the configuration of a region's NATS servers: cluster, accounts, permissions."""
     with told_errors(as_json=as_json):
         write_config(topology, out, as_json=as_json)
+
+
+@nats_app.command("setup")
+def nats_setup_command(
+    topology: Annotated[Path, typer.Argument(help="YAML: servers, keys; see deploy/nats.")],
+    out: Annotated[
+        Path, typer.Option("--out", file_okay=False, help="Folder for server/ and users/.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """The same, and a seed for each user that has no key: for a region that is all on one host."""
+    with told_errors(as_json=as_json):
+        write_setup(topology, out, as_json=as_json)
 
 
 @nats_app.command("key")

@@ -133,6 +133,56 @@ def test_the_command_makes_keys_that_fit_and_never_overwrites_one(tmp_path: Path
     assert NatsCredentials(nkey_seed_file=seed_file).read_seed() == seed
 
 
+def test_a_region_on_one_host_gets_its_keys_once_and_keeps_them(tmp_path: Path) -> None:
+    given = user()[1]
+    topology = tmp_path / "topology.yaml"
+    topology.write_text(
+        yaml.safe_dump(
+            {
+                "region": "eu",
+                "servers": [{"name": "nats", "host": "nats"}],
+                "keys": {"operator": [given], "nodes": {"n1": [], "gateway": []}},
+            }
+        )
+    )
+    out = tmp_path / "out"
+    setup = ["nats", "setup", str(topology), "--out", str(out)]
+    assert CliRunner().invoke(app, setup).exit_code == 0
+    first = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    seeds = [path for path in first if path.suffix == ".nk"]
+    assert sorted(path.parent.name for path in seeds) == [
+        "gateway",
+        "node-agent.gateway",
+        "node-agent.n1",
+        "scheduler",
+        "system",
+        "telemetry",
+    ]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in seeds)
+    users = (out / "server" / USERS_FILE).read_text()
+    assert given in users
+    for path in seeds:
+        seed = NatsCredentials(nkey_seed_file=path).read_seed()
+        assert seed is not None
+        assert nkeys.from_seed(bytearray(seed.encode())).public_key.decode() in users
+    assert CliRunner().invoke(app, setup).exit_code == 0
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == first
+
+
+def test_setup_puts_nothing_in_the_place_of_what_is_no_seed(tmp_path: Path) -> None:
+    topology = tmp_path / "topology.yaml"
+    topology.write_text(yaml.safe_dump(EXAMPLE | {"keys": {}}))
+    broken = tmp_path / "out" / "users" / "gateway" / "nats.nk"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("not a seed\n")
+    setup = ["nats", "setup", str(topology), "--out", str(tmp_path / "out"), "--json"]
+    refused = CliRunner().invoke(app, setup)
+    assert refused.exit_code == 1
+    assert str(broken) in refused.stdout.replace("\n", "")
+    assert broken.read_text() == "not a seed\n"
+    assert not (tmp_path / "out" / "server").exists()
+
+
 def test_a_seed_is_found_below_a_remark_and_above_its_public_key(tmp_path: Path) -> None:
     seed, public = user()
     path = tmp_path / "own.nk"

@@ -1,36 +1,32 @@
-"""`axiom nats config` and `axiom nats key`: files in, files out."""
+"""`axiom nats config`, `axiom nats key` and `axiom nats setup`: files in, files out."""
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 
-import nkeys
-
 from axiom_cli.nats_config.files import nats_files
-from axiom_cli.nats_config.topology import read_topology
+from axiom_cli.nats_config.seeds import make_seed, with_keys
+from axiom_cli.nats_config.topology import NatsTopology, read_topology
 from axiom_cli.output import print_figures, progress_console
-from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.errors import UnavailableError
 
-_SEED_MODE = 0o600
+SERVER_FOLDER = "server"
+USERS_FOLDER = "users"
 
 
 def write_config(topology_file: Path, out: Path, *, as_json: bool) -> None:
     """Write the servers' files into `out`. SettingsError for a wrong topology, nothing written."""
-    files = nats_files(read_topology(topology_file))
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (out / name).write_text(text)
-    except OSError as error:
-        raise UnavailableError(f"{error.filename}: {error.strerror}") from error
-    if as_json:
-        print_figures({"files": [str(out / name) for name in files]})
-        return
-    console = progress_console()
-    for name in files:
-        console.print(f"wrote {out / name}")
+    _tell(_write(read_topology(topology_file), out), as_json=as_json)
+
+
+def write_setup(topology_file: Path, out: Path, *, as_json: bool) -> None:
+    """Write the servers' files into `out/server`, and below `out/users` a seed for each user that
+    the topology has no key of. What was made before stays, so doing it again changes nothing.
+
+    For servers and users that start on one host; elsewhere seeds are made where they are used.
+    """
+    topology = with_keys(read_topology(topology_file), out / USERS_FOLDER)
+    _tell(_write(topology, out / SERVER_FOLDER), as_json=as_json)
 
 
 def write_key(seed_file: Path, *, as_json: bool) -> None:
@@ -38,17 +34,28 @@ def write_key(seed_file: Path, *, as_json: bool) -> None:
 
     ConflictError when the file is there: a seed that is lost can't be made again.
     """
-    seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
-    public: str = nkeys.from_seed(bytearray(seed)).public_key.decode()
-    try:
-        descriptor = os.open(seed_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SEED_MODE)
-    except FileExistsError as error:
-        raise ConflictError(f"{seed_file} is there; a seed is never overwritten") from error
-    except OSError as error:
-        raise UnavailableError(f"{seed_file}: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(seed + b"\n")
+    public = make_seed(seed_file)
     if as_json:
         print_figures({"public_key": public, "seed_file": str(seed_file)})
     else:
         print(public)
+
+
+def _write(topology: NatsTopology, out: Path) -> list[Path]:
+    files = nats_files(topology)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (out / name).write_text(text)
+    except OSError as error:
+        raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+    return [out / name for name in files]
+
+
+def _tell(files: list[Path], *, as_json: bool) -> None:
+    if as_json:
+        print_figures({"files": [str(path) for path in files]})
+        return
+    console = progress_console()
+    for path in files:
+        console.print(f"wrote {path}")
