@@ -185,6 +185,8 @@ class FleetRows:
 
     def closed(self, adapter: EngineAdapter) -> Bools | None:
         """Where nobody could load the adapter; None: nowhere."""
+        if not self._closed:
+            return None
         closed = self._closed.values()
         return self._mask([m.at for m in closed if adapter not in m.row.registered])
 
@@ -309,6 +311,7 @@ def _write_rules(view: FleetView, at: int, row: EngineRow) -> None:
     view.stale[at] = row.stale
     view.unheard[at] = row.unheard
     view.flapping[at] = row.flapping
+    view.doubtful[at] = row.stale or row.unheard or row.flapping
     view.max_lora_rank[at] = row.max_lora_rank
     view.terms_ms[PREFILL, at] = row.prefill_ms_per_token
     view.load_queue_ms[at] = row.load_queue_ms

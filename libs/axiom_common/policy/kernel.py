@@ -160,6 +160,8 @@ def refuse(prospect: Prospect) -> Codes:
             late = np.zeros(len(mask), np.int8) if late is None else late
             np.putmask(late, mask, code)
     refusals = ask.standing if late is None else np.where(ask.standing, ask.standing, late)
+    if not _some(view.doubtful):
+        return refusals
     if not _probes(ask):
         refusals = _set_aside(refusals, view.unheard, _STALE)
     refusals = _set_aside(refusals, view.stale, _STALE)
@@ -188,20 +190,24 @@ def _contenders(prospect: Prospect, candidates: Bools) -> Rows:
     (rows,) = candidates.nonzero()
     if ask.holders is None or not ask.profile.quarantine:
         return rows
-    for is_near in (prospect.held[rows] >= Held.LOADING, prospect.affinity[rows] > SAFE_EVICTION):
+    for value, above in ((prospect.held, Held.HOST), (prospect.affinity, SAFE_EVICTION)):
+        is_near = value[rows] > above
         near = rows[is_near]
-        if len(near) == len(rows) or (
-            len(near) and not _load_is_worth_it(prospect, near, rows[~is_near])
-        ):
+        if len(near) == len(rows):
+            return near
+        if len(near) and not _load_is_worth_it(prospect, near, rows, is_near):
             return near
     return rows
 
 
-def _load_is_worth_it(prospect: Prospect, near: Rows, far: Rows) -> bool:
-    """Whether a load on one of `far` beats the delay at the best of `near`."""
-    load_ms = prospect.load_ms[far].min()
-    is_dear = prospect.view.delay_ms[near].min() > load_ms
-    return bool(is_dear and prospect.ask.waited_ms >= load_ms)
+def _load_is_worth_it(prospect: Prospect, near: Rows, rows: Rows, is_near: Bools) -> bool:
+    """Whether a load on one of `rows` further out beats the delay at the best of `near`."""
+    delay_ms = np.minimum.reduce(prospect.view.delay_ms[near])
+    if delay_ms <= 0.0:
+        # No load takes less.
+        return False
+    load_ms = np.minimum.reduce(prospect.load_ms[rows[~is_near]])
+    return bool(delay_ms > load_ms and prospect.ask.waited_ms >= load_ms)
 
 
 def _some(mask: Bools) -> bool:

@@ -54,6 +54,7 @@ class FleetView:
     `Slot`. `in_flight`, `wait_ms`, `delay_ms`, `loads_done_at_ms`, `slot` and the first line of
     `terms_ms` count what is in flight; everything else stands as the rules wrote it.
 
+    `doubtful` is True where one of the three columns before it is.
     `wait_ms` passes before the prefill starts. `delay_ms` is what a request loses there besides
     its own work and load: the wait, and what KV pressure, throttling and ill health cost.
     `terms_ms` is what any request costs there: the wait and what those in flight add to the rest of
@@ -67,6 +68,7 @@ class FleetView:
     stale: Bools
     unheard: Bools
     flapping: Bools
+    doubtful: Bools
     max_lora_rank: Ints
     slot: Codes
     in_flight: Ints
