@@ -108,22 +108,35 @@ class Lags:
     off: bool = True
     done: list[float] = field(default_factory=list)
     _last: Hashable = None
+    _shown: Hashable = None
     _open: deque[tuple[Hashable, float]] = field(default_factory=deque)
 
     def truth(self, held: Hashable, at_ms: float) -> None:
         """The engine holds this from now on."""
         if not self.off and held != self._last:
             self._open.append((held, at_ms))
+            if held == self._shown:
+                # There and back again before the view had moved: it is right as it is.
+                self._close(len(self._open), at_ms)
         self._last = held
 
     def view(self, shown: Hashable, now_ms: float) -> None:
         """The view shows this now."""
-        for number, (held, _) in enumerate(self._open):
+        self._shown = shown
+        for number, (held, _) in enumerate(self._open, 1):
             if held == shown:
-                for _ in range(number + 1):
-                    _, at_ms = self._open.popleft()
-                    self.done.append(max(0.0, now_ms - at_ms))
+                self._close(number, now_ms)
                 return
+
+    def _close(self, count: int, now_ms: float) -> None:
+        for _ in range(count):
+            _, at_ms = self._open.popleft()
+            self.done.append(max(0.0, now_ms - at_ms))
+
+    def taken(self) -> list[float]:
+        """All so far, in ms; from here on it counts anew."""
+        done, self.done = self.done, []
+        return done
 
     def switch(self, *, off: bool) -> None:
         """Begin anew, or end."""
