@@ -547,6 +547,17 @@ def test_a_load_that_ended_after_a_scrape_was_asked_for_is_newer_than_it() -> No
     assert "b" not in residents(book)
 
 
+def test_a_slot_that_is_pinned_is_nobody_elses() -> None:
+    book = ready_book("a", "b")
+    book.saw_word(word(hbm=("a", "b"), host=("a", "b")), 1.0)
+    assert view_of(book, 1.0).idle_slots(name("c")) == 2
+    book.saw_word(word(hbm=("a", "b"), host=("a", "b"), pinned=("a",)), 2.0)
+    assert view_of(book, 2.0).idle_slots(name("c")) == 1
+    assert view_of(book, 2.0).idle_slots(name("a")) == 2
+    book.saw_word(word(hbm=("b",), host=("a", "b"), pinned=("a",)), 3.0)
+    assert view_of(book, 3.0).idle_slots(name("c")) == 2, "it has none"
+
+
 def test_what_an_engine_runs_for_others_by_its_own_counts() -> None:
     book = ready_book("a", "b")
     held = {"hbm": ("a", "b"), "host": ("a", "b")}
