@@ -22,7 +22,7 @@ from axiom_cli.stack.servers import VALKEY
 MASTERS = 3
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1_000
-FORM_TIMEOUT_S = 20.0
+FORM_TIMEOUT_S = 60.0
 POLL_S = 0.02
 
 
@@ -115,7 +115,7 @@ class ValkeyCluster:
 @contextlib.contextmanager
 def running_cluster(directory: Path) -> Iterator[ValkeyCluster]:
     """Three masters with a replica each."""
-    kind = replace(VALKEY, command=_command)
+    kind = replace(VALKEY, command=cluster_command)
     with contextlib.ExitStack() as stack:
         servers = [
             stack.enter_context(running(ChildServer(kind, directory / f"valkey{n}")))
@@ -127,7 +127,8 @@ def running_cluster(directory: Path) -> Iterator[ValkeyCluster]:
         yield cluster
 
 
-def _command(data_dir: Path, port: int) -> list[str]:
+def cluster_command(data_dir: Path, port: int) -> list[str]:
+    """The command line of one server of a cluster."""
     command = VALKEY.command(data_dir, port)
     # The default bus port, 10000 above, may lie beyond the last port.
     command += ["--cluster-enabled", "yes", "--cluster-port", str(port - 10_000)]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from tests.cache_parts import make_put, put
 from tests.contract.shadow_cache_suite import A, B, Caches, ShadowCacheSuite
 from tests.eventually import succeeds
-from tests.servers import ChildServer
-from tests.valkey_cluster import ValkeyCluster
+from tests.servers import ChildServer, running
+from tests.valkey_cluster import ValkeyCluster, cluster_command
 
+from axiom_cli.stack.servers import VALKEY
 from axiom_common.drivers import redis_shadow_cache
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import SettingsError, UnavailableError
@@ -99,6 +104,31 @@ class TestValkeyShadowCache(ShadowCacheSuite):
             assert await put(there.cache, A, 1, 2, b"b")
 
 
+async def test_a_cluster_may_ask_for_a_password(tmp_path: Path, region: RegionId) -> None:
+    def command(data_dir: Path, port: int) -> list[str]:
+        return [*cluster_command(data_dir, port), "--requirepass", "p@ss:1"]
+
+    def serving(connection: socket.socket) -> bool:
+        connection.sendall(b"PING\r\n")
+        return connection.recv(64).startswith(b"-NOAUTH")
+
+    kind = replace(VALKEY, command=command, serving=serving)
+    with running(ChildServer(kind, tmp_path / "valkey")) as server:
+        with redis.Redis(port=server.port, password="p@ss:1") as own:
+            slots: Any = own
+            slots.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        address = f"127.0.0.1:{server.port}"
+        stranger = RedisShadowCache(f"redis+cluster://{address}", region)
+        with pytest.raises(UnavailableError):
+            await stranger.ping()
+        await stranger.close()
+        cache = RedisShadowCache(f"redis+cluster://default:p%40ss%3A1@{address}", region)
+        await succeeds(cache.ping, despite=UnavailableError, within_s=10)
+        assert await put(cache, A, 1, 1, b"a")
+        assert await cache.read_all() == (b"a",)
+        await cache.close()
+
+
 @pytest.mark.parametrize(
     "url",
     ["http://x", "nonsense", "redis://x:port", "redis://[::1", "redis+cluster://nohost"],
@@ -172,7 +202,7 @@ class TestClusterShadowCache(ShadowCacheSuite):
                     raise UnavailableError("an election is on its way")
                 await there.cache.mention(NODES)
 
-            await succeeds(all_stored, despite=UnavailableError, within_s=10)
+            await succeeds(all_stored, despite=UnavailableError, within_s=30)
             assert await there.cache.read_all() == (b"3",) * len(NODES)
 
     async def test_writing_many_nodes_costs_one_script_call_each_and_no_more(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.cluster import ClusterNode, PipelineCommand, RedisCluster
@@ -19,7 +19,8 @@ from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from axiom_common.errors import SettingsError
 
-CLUSTER_SCHEME = "redis+cluster"
+CLUSTER_SCHEMES = ("redis+cluster", "rediss+cluster")
+"""The second speaks TLS."""
 CONNECTIONS_MAX = 32
 RETRY_S = 0.05
 
@@ -86,10 +87,16 @@ class OneServer:
 class Cluster:
     """Keys on the masters of a cluster, by hash slot."""
 
-    def __init__(self, addresses: str, call_timeout_s: float) -> None:
-        nodes = [_cluster_node(address) for address in addresses.split(",")]
+    def __init__(self, url: SplitResult, call_timeout_s: float) -> None:
+        user_info, _, addresses = url.netloc.rpartition("@")
+        user, _, password = map(unquote, user_info.partition(":"))
         self._cluster = RedisCluster(
-            startup_nodes=nodes, require_full_coverage=False, **_options(call_timeout_s)
+            startup_nodes=[_cluster_node(address) for address in addresses.split(",")],
+            require_full_coverage=False,
+            username=user or None,
+            password=password or None,
+            ssl=url.scheme == CLUSTER_SCHEMES[1],
+            **_options(call_timeout_s),
         )
 
     async def ready(self) -> None:
@@ -125,12 +132,13 @@ class Cluster:
 
 
 def shards_of(url: str, call_timeout_s: float) -> Shards:
-    """The servers of a URL: `redis://host:port`, `rediss://`, `unix://`, or
-    `redis+cluster://host:port,...`. SettingsError when it can't be one."""
+    """The servers of a URL: `redis://user:password@host:port`, `rediss://`, `unix://`, or a cluster
+    by some of its nodes, `redis+cluster://user:password@host:port,...`, `rediss+cluster://`.
+    SettingsError when it can't be one."""
     try:
         parts = urlsplit(url)
-        if parts.scheme == CLUSTER_SCHEME:
-            return Cluster(parts.netloc, call_timeout_s)
+        if parts.scheme in CLUSTER_SCHEMES:
+            return Cluster(parts, call_timeout_s)
         return OneServer(url, call_timeout_s)
     except ValueError as error:
         # Not the URL itself: it may hold a password.

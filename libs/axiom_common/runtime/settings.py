@@ -24,11 +24,15 @@ NatsUrl = Annotated[str, Field(pattern=r"^(nats|tls|wss?)://[^\s]+$", max_length
 RedisUrl = Annotated[
     str,
     Field(
-        pattern=r"^((rediss?|unix)://\S+|redis\+cluster://[^\s/,:]+:\d+(,[^\s/,:]+:\d+)*)$",
+        pattern=(
+            r"^((rediss?|unix)://\S+"
+            r"|rediss?\+cluster://([^\s/@]*@)?[^\s/,:@]+:\d+(,[^\s/,:@]+:\d+)*)$"
+        ),
         max_length=4096,
     ),
 ]
-"""One server, or some nodes of a cluster: `redis+cluster://host:port,host:port`."""
+"""One server, or some nodes of a cluster: `redis+cluster://user:password@host:port,host:port`; with
+an `s` behind `redis` over TLS."""
 PositiveMs = Annotated[float, Field(gt=0, le=3_600_000)]
 
 
