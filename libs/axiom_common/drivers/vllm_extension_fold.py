@@ -249,7 +249,7 @@ def _names(
     it still has that name. Numbers grow, so a copy newer than all names is about to get its own."""
     if not heard:
         return worker.names
-    return by_number | {n: name for n, name in worker.names.items() if n > newest}
+    return {**by_number, **{n: name for n, name in worker.names.items() if n > newest}}
 
 
 def _rank_word(told: Residency, names: Mapping[int, EngineAdapter]) -> RankWord:
