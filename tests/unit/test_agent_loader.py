@@ -386,6 +386,7 @@ async def test_a_name_that_others_loaded_is_asked_for_once_the_metrics_tell_of_i
         await at.engine.load(name("x"), "/x")
         await at.poller.poll()
         assert list(at.book.registered) == [name("x")]
+        assert at.book.lru.hbm[-1].adapter == name("x")
         # Unloaded, its copy is told on; that is no news with each poll.
         await at.engine.unload(name("x"))
         await at.relist()

@@ -114,6 +114,9 @@ class EngineBook:
                 now_ms=now_ms,
             )
         self.names.listed(models, now_ms)
+        if self.sample is not None and self.sample.loaded is not None:
+            # What it told of had no name until now.
+            self._heard_metrics(self.sample, now_ms)
         self._observe(now_ms)
 
     def saw_word(self, word: EngineWord | None, now_ms: float) -> None:
