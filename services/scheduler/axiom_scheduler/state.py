@@ -1,7 +1,7 @@
 """What the scheduler knows of its region: nodes, who is silent, and whether that is enough to plan.
 
-Nodes send their whole state on every beat, so after a lost change this fold waits for the next
-beat and asks nobody for a resync: a placement has that much time.
+Telemetry and the gateways ask a node for its whole state when a change was lost, and the answer
+comes to all; so this fold asks nobody: a placement has that much time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.model.plan import Plan
 from axiom_common.model.reason import Reason
 from axiom_common.state.hearing import Hearing
-from axiom_common.state.liveness import Liveness
-from axiom_common.state.region_view import NodeDelta, Outcome, RegionView
+from axiom_common.state.liveness import DEAD_MS, Liveness
+from axiom_common.state.region_view import Outcome, RegionView, Report
 from axiom_scheduler.planner import Snapshot
 
 
@@ -32,6 +32,7 @@ class SchedulerState:
         self._liveness = Liveness()
         self._heard_ms: dict[NodeId, float] = {}
         self._silent: set[NodeId] = set()
+        self._leaving: dict[NodeId, float] = {}
         self._settle_at_ms = started_ms + settle_ms
         self._forget_ms = forget_ms
         self._never_heard_are_gone_ms = started_ms + forget_ms
@@ -43,8 +44,12 @@ class SchedulerState:
         """How many nodes are known."""
         return len(self._view)
 
-    def report(self, report: NodeState | NodeDelta, now_ms: float) -> bool:
-        """Fold a report from the bus; whether a placement could come out differently now."""
+    def report(self, report: Report, now_ms: float) -> bool:
+        """Fold a report from the bus; whether a placement could come out differently now.
+
+        An agent that ends may be back in a moment, as another version of it. So its node is silent
+        as long after its last word as one that died without; but it is nobody's mass silence.
+        """
         before = self._view.node(report.node)
         change = self._view.apply(report, now_ms)
         if change.outcome in (Outcome.STALE, Outcome.NO_ROOM):
@@ -52,6 +57,11 @@ class SchedulerState:
         if before is None and change.outcome is not Outcome.APPLIED:
             # Nothing is known of it but a part.
             return False
+        if change.outcome is Outcome.LEFT:
+            self._liveness.forget(report.node)
+            self._leaving[report.node] = self._hearing.listened_ms(now_ms)
+            return False
+        self._leaving.pop(report.node, None)
         self._heard(report.node, now_ms)
         came_back = report.node in self._silent
         self._silent.discard(report.node)
@@ -75,7 +85,10 @@ class SchedulerState:
         listened_ms = self._hearing.listened_ms(now_ms)
         sweep = self._liveness.sweep(listened_ms)
         self.frozen = sweep.frozen or self._hearing.deaf
-        self._silent.update(sweep.dead)
+        left = [n for n, since_ms in self._leaving.items() if listened_ms - since_ms >= DEAD_MS]
+        for node in left:
+            del self._leaving[node]
+        self._silent.update(sweep.dead, left)
         forgotten = [
             node for node in self._silent if listened_ms - self._heard_ms[node] >= self._forget_ms
         ]
@@ -85,7 +98,7 @@ class SchedulerState:
             del self._heard_ms[node]
         grace_ended = self._swept_ms < self._never_heard_are_gone_ms <= listened_ms
         self._swept_ms = listened_ms
-        return grace_ended or bool(sweep.dead or forgotten)
+        return grace_ended or bool(sweep.dead or left or forgotten)
 
     def settled(self, planned: Collection[NodeId], now_ms: float) -> bool:
         """Whether enough was heard to plan: all nodes that have a plan, or time enough to.
