@@ -18,11 +18,10 @@ from tests.fleet_parts import (
 )
 
 from axiom_common.model.adapter import AdapterState
-from axiom_common.model.decision import Candidate, LoadKind, Refused, Term
+from axiom_common.model.decision import SCORES, Candidate, LoadKind, Refused, Term
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.policy.engine_row import WaitRule
-from axiom_common.policy.registry import SCORERS
 from axiom_common.policy.rendezvous import rendezvous, stable_hash
 
 A, B, C, D = (adapter(i) for i in range(4))
@@ -316,7 +315,7 @@ def test_a_decision_carries_its_parts() -> None:
     assert decision.winner.cost_ms == pytest.approx(10.0)
     # the worst of the five costs 10 + 4 x 2000 ms
     assert decision.winner.composite == pytest.approx(1.0 - 10.0 / 8010.0)
-    assert list(decision.winner.scores) == [name for name, _ in SCORERS.values()]
+    assert list(decision.winner.scores) == list(SCORES.values())
 
 
 def test_explain_names_every_engine_once_in_order() -> None:

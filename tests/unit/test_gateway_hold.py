@@ -18,7 +18,7 @@ FULL = Decision(profile="p", winner=None, refusals={Reason.SATURATED: 1})
 
 def taken(booking: int) -> Decision:
     winner = Candidate(
-        engine=EngineId("n.e"), tier=1, cost_ms=0.0, composite=0.0, terms_ms=(), scores={}
+        engine=EngineId("n.e"), tier=1, cost_ms=0.0, composite=0.0, terms_ms=(), values=()
     )
     return Decision(profile="p", winner=winner, booking=booking)
 

@@ -10,7 +10,7 @@ from tests.fleet_parts import adapter, held
 
 import axiom_common.policy
 from axiom_common.model.adapter import AdapterState, Residency
-from axiom_common.model.decision import Term
+from axiom_common.model.decision import SCORES, Term
 from axiom_common.model.ids import BASE
 from axiom_common.policy.load_times import assumed_size_bytes, load_ms
 from axiom_common.policy.occupancy import Holding, Occupancy, holding, loads_done_at_ms, occupancy
@@ -41,9 +41,9 @@ def test_the_registry_is_complete() -> None:
     filters += (*CAPABILITY_FILTERS.items(), *LATE_FILTERS.items())
     modules = {f.__module__.rpartition(".")[2] for _, f in filters}
     assert modules | {"staleness"} == files("filters")
-    assert {name.replace("-", "_") for name, _ in SCORERS.values()} == files("scorers")
+    assert {name.replace("-", "_") for name in SCORES.values()} == files("scorers")
     assert {p.__module__.rpartition(".")[2] for p in PICKERS.values()} == files("pickers")
-    assert tuple(SCORERS) == tuple(Term)
+    assert tuple(SCORERS) == tuple(SCORES) == tuple(Term)
     assert len({reason for reason, _ in filters}) == len(filters)
 
 

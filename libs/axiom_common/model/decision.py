@@ -22,6 +22,17 @@ class Term(StrEnum):
     LATENCY = "latency"
 
 
+SCORES = {
+    Term.WAIT: "queue-pressure",
+    Term.PREFILL: "prefix-match",
+    Term.ADAPTER_LOAD: "adapter-affinity",
+    Term.KV: "kv-headroom",
+    Term.THERMAL: "thermal-safety",
+    Term.LATENCY: "latency-health",
+}
+"""The score that people see of what each term is about, by name."""
+
+
 class LoadKind(StrEnum):
     """What the winner has to do before it can run the adapter."""
 
@@ -54,8 +65,8 @@ class Query:
 class Candidate(NamedTuple):
     """One engine that survived the filters.
 
-    `cost_ms` is the weighted sum of `terms_ms` (indexed like `Term`); `scores` maps scorer name to
-    its value on the scale of the scoring rules; `composite` is 1 - cost / worst cost, in [0, 1].
+    `cost_ms` is the weighted sum of `terms_ms`; `composite` is 1 - cost / worst cost, in [0, 1].
+    `terms_ms` and `values`, the scores, are indexed like `Term`. Plain numbers: thousands are kept.
     """
 
     engine: EngineId
@@ -63,7 +74,12 @@ class Candidate(NamedTuple):
     cost_ms: float
     composite: float
     terms_ms: tuple[float, ...]
-    scores: dict[str, float]
+    values: tuple[float, ...]
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The scores by name, on the scale of the scoring rules."""
+        return dict(zip(SCORES.values(), self.values, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

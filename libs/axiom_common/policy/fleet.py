@@ -27,7 +27,7 @@ from axiom_common.state.spread import Spread
 SHOWN_MAX = 3
 """The winner and two runners-up."""
 
-AFFINITY = SCORERS[Term.ADAPTER_LOAD][0]
+_SCORERS = tuple(SCORERS.values())
 
 _LOAD_KIND = {
     Held.RESIDENT: LoadKind.NONE,
@@ -181,15 +181,14 @@ class Fleet:
         shown = []
         for at in rows.tolist():
             cost_us = prospect.cost_us.item(at)
-            scores = {name: score(prospect, at) for name, score in SCORERS.values()}
             shown.append(
                 Candidate(
                     engine=self._rows.engine(at),
-                    tier=1 if scores[AFFINITY] > SAFE_EVICTION else 2,
+                    tier=1 if prospect.affinity.item(at) > SAFE_EVICTION else 2,
                     cost_ms=cost_us / 1000.0,
                     composite=1.0 - cost_us / worst_us,
                     terms_ms=tuple(prospect.terms_ms[:, at].tolist()),
-                    scores=scores,
+                    values=tuple([score(prospect, at) for score in _SCORERS]),
                 )
             )
         return shown

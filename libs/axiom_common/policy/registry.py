@@ -70,19 +70,17 @@ LATE_FILTERS: dict[Reason, ProspectFilter] = {
 """On the one request and the moment; the last two because every other reason says more of the
 engine. A filter may answer None: it refuses no row."""
 
-SCORERS: dict[Term, tuple[str, Scorer]] = {
-    Term.WAIT: (
-        "queue-pressure",
-        lambda p, at: queue_pressure(p.view.wait_ms.item(at), p.ask.profile.wait_cap_ms),
-    ),
-    Term.PREFILL: ("prefix-match", lambda _, __: prefix_match()),
-    Term.ADAPTER_LOAD: ("adapter-affinity", lambda p, at: p.affinity.item(at)),
-    Term.KV: ("kv-headroom", lambda p, at: p.view.kv_headroom.item(at)),
-    Term.THERMAL: ("thermal-safety", lambda p, at: p.view.thermal_safety.item(at)),
-    Term.LATENCY: ("latency-health", lambda p, at: p.view.latency_health.item(at)),
+SCORERS: dict[Term, Scorer] = {
+    Term.WAIT: lambda p, at: queue_pressure(p.view.wait_ms.item(at), p.ask.profile.wait_cap_ms),
+    Term.PREFILL: lambda _, __: prefix_match(),
+    Term.ADAPTER_LOAD: lambda p, at: p.affinity.item(at),
+    Term.KV: lambda p, at: p.view.kv_headroom.item(at),
+    Term.THERMAL: lambda p, at: p.view.thermal_safety.item(at),
+    Term.LATENCY: lambda p, at: p.view.latency_health.item(at),
 }
-"""What each cost term is about, as a score of one row that people see; one weight serves both. The
-last three are columns: their rules ran when the engine's state changed (policy.rules)."""
+"""What each cost term is about, as a score of one row that people see (model.decision.SCORES); one
+weight serves both. The last three are columns: their rules ran when the engine's state changed
+(policy.rules)."""
 
 PICKERS: dict[str, Picker] = {
     "cost": least_cost,
