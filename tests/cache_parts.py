@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from axiom_common.errors import UnavailableError
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId
-from axiom_common.ports.shadow_cache import Put, PutOutcome, ShadowCache
+from axiom_common.ports.shadow_cache import Put, ShadowCache
 from axiom_common.wire.schemas import NodeRecord, encode
 
 TTL_MS = 60_000
@@ -29,7 +30,9 @@ async def put(
     """Put and mention one record; whether it was stored. UnavailableError when it is away."""
     await cache.mention([node])
     [outcome] = await cache.put_if_newer([make_put(node, incarnation, seq, record, ttl_ms=ttl_ms)])
-    return outcome is PutOutcome.STORED
+    if isinstance(outcome, UnavailableError):
+        raise outcome
+    return outcome
 
 
 async def put_state(cache: ShadowCache, state: NodeState, *, ttl_ms: int = TTL_MS) -> bool:

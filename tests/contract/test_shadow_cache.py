@@ -24,7 +24,7 @@ from axiom_common.drivers import redis_shadow_cache
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import SettingsError, UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.ports.shadow_cache import TOMBSTONE_MS, PutOutcome
+from axiom_common.ports.shadow_cache import TOMBSTONE_MS
 from axiom_common.testing.clock import FakeClock
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import keys
@@ -192,14 +192,15 @@ class TestClusterShadowCache(ShadowCacheSuite):
             assert {
                 node
                 for node, outcome in zip(NODES, outcomes, strict=True)
-                if outcome is PutOutcome.AWAY
+                if isinstance(outcome, UnavailableError)
             } == down
             master.kill()
 
             async def all_stored() -> None:
                 puts = [make_put(node, 1, 3, b"3") for node in NODES]
-                if PutOutcome.AWAY in await there.cache.put_if_newer(puts):
-                    raise UnavailableError("an election is on its way")
+                for outcome in await there.cache.put_if_newer(puts):
+                    if isinstance(outcome, UnavailableError):
+                        raise outcome
                 await there.cache.mention(NODES)
 
             await succeeds(all_stored, despite=UnavailableError, within_s=30)

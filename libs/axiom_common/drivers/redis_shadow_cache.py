@@ -122,8 +122,7 @@ class RedisShadowCache:
         answers = await self._call(commands)
         for answer in answers:
             if isinstance(answer, Exception):
-                why = f"shadow cache: {answer or type(answer).__name__}"
-                raise UnavailableError(why) from answer
+                raise _unavailable(answer) from answer
         return answers
 
     async def _call(self, commands: list[Command]) -> list[Answer]:
@@ -161,6 +160,8 @@ def _taught(command: Command, last: Answer) -> Command:
 
 
 def _outcome(answer: Answer) -> PutOutcome:
-    if isinstance(answer, Exception):
-        return PutOutcome.AWAY
-    return PutOutcome.STORED if answer else PutOutcome.NOT_NEWER
+    return _unavailable(answer) if isinstance(answer, Exception) else bool(answer)
+
+
+def _unavailable(error: Exception) -> UnavailableError:
+    return UnavailableError(f"shadow cache: {error or type(error).__name__}")

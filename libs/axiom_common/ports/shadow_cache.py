@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
+from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
 
 TOMBSTONE_MS = 600_000
@@ -15,12 +15,9 @@ MENTION_MS = 40_000
 """How long a mention of a node lasts: above the life of a record."""
 
 
-class PutOutcome(StrEnum):
-    """What became of one `Put`. AWAY: its shard gave no answer, so it is unknown."""
-
-    STORED = "stored"
-    NOT_NEWER = "not-newer"
-    AWAY = "away"
+PutOutcome = bool | UnavailableError
+"""What became of one `Put`: whether it was stored, as it was newer; or why its shard gave no answer
+to it, so that this is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

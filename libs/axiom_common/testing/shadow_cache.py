@@ -69,15 +69,15 @@ class FakeShadowCache:
 
     def _put(self, put: Put) -> PutOutcome:
         if self.away or self.shard(put.node) in self.away_shards:
-            return PutOutcome.AWAY
+            return UnavailableError("the shadow cache is away")
         self._expire()
         now_ms, order = self._clock.now_ms(), (put.incarnation, put.seq)
         known = self._stored.orders.get(put.node)
         if known is not None and order <= known[0]:
-            return PutOutcome.NOT_NEWER
+            return False
         self._stored.orders[put.node] = (order, now_ms + TOMBSTONE_MS)
         self._stored.records[put.node] = (put.record, now_ms + put.ttl_ms)
-        return PutOutcome.STORED
+        return True
 
     def _check_there(self) -> None:
         if self.away or self.away_shards:

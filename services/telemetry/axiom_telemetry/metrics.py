@@ -85,5 +85,6 @@ class TelemetryMetrics:
     def wrote(self, outcomes: Sequence[PutOutcome], duration_ms: float) -> None:
         """One pipeline ended."""
         for outcome in outcomes:
-            self.writes.labels(outcome.value).inc()
+            known = "stored" if outcome else "not-newer"
+            self.writes.labels(known if isinstance(outcome, bool) else "away").inc()
         self.write_duration.observe(duration_ms / 1e3)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId
 from axiom_common.ports.clock import Clock
-from axiom_common.ports.shadow_cache import Put, PutOutcome, ShadowCache
+from axiom_common.ports.shadow_cache import Put, ShadowCache
 from axiom_common.runtime.logging import Log
 from axiom_common.wire.schemas import NodeRecord, encode
 from axiom_telemetry.metrics import TelemetryMetrics
@@ -101,14 +101,14 @@ class ShadowWriter:
         outcomes = await self._cache.put_if_newer([_put(write) for write in writes])
         after_ms = self._clock.now_ms()
         for write, outcome in zip(writes, outcomes, strict=True):
-            if outcome is PutOutcome.AWAY:
+            if isinstance(outcome, UnavailableError):
                 self._state.not_written(write.state.node, after_ms)
+                self._log.warning("shadow cache away", once_a_minute="cache", cause=str(outcome))
             else:
                 self._state.wrote(write, after_ms)
         self._metrics.wrote(outcomes, after_ms - now_ms)
-        shard.away = all(outcome is PutOutcome.AWAY for outcome in outcomes)
+        shard.away = all(isinstance(outcome, UnavailableError) for outcome in outcomes)
         if shard.away:
-            self._log.warning("shadow cache away", once_a_minute="cache")
             for node in shard.waiting:
                 self._state.not_written(node, after_ms)
             shard.waiting.clear()
