@@ -88,7 +88,7 @@ async def bench_churn(options: ChurnOptions) -> None:
             console.print(f"round {number + 1}: {held} MB", style="dim")
             region.check()
     shutil.rmtree(folder)
-    figures = _figures(options, levels)
+    figures = figures_of(options, levels)
     if options.as_json:
         print_figures(figures)
     else:
@@ -183,7 +183,8 @@ async def _crowd(region: TelemetryRegion) -> AsyncIterator[Crowd]:
             await connection.close()
 
 
-def _figures(options: ChurnOptions, levels: list[Level]) -> dict[str, Any]:
+def figures_of(options: ChurnOptions, levels: list[Level]) -> dict[str, Any]:
+    """What is printed with --json."""
     first, last = levels[0].empty, levels[-1].empty
     growth = {part: last[part] / first[part] for part in PARTS}
     return {
