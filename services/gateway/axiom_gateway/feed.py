@@ -122,6 +122,8 @@ class RegionFeed:
             self._forget(node, now_ms)
         flapping = self._flapping.nodes(self._hearing.listened_ms(now_ms))
         if flapping != self._flaps:
+            for node in sorted(flapping - self._flaps):
+                self._log.warning("node flapping", node=node)
             self._flaps = flapping
             self._state.flapping(flapping)
 
