@@ -19,8 +19,9 @@ from axiom_cli.bench.published_nodes import (
 )
 from axiom_cli.bench.telemetry import percentile
 from axiom_cli.bench.telemetry_region import ENGINE
-from axiom_cli.bench.telemetry_truth import Loaded, differences
+from axiom_cli.bench.telemetry_truth import COUNTED, Loaded, differences, losses
 from axiom_cli.bench.view_client import ViewClient
+from axiom_common.errors import UnavailableError
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.state.region_view import Outcome, RegionView
@@ -98,6 +99,14 @@ def test_views_that_differ_from_the_truth_are_found() -> None:
     late = {f"n.{ENGINE}": [[name, "resident"] for name in names[1:-1]]}
     assert len(differences(truth, loaded, "w", truth | {"n": late})) == 1
     assert len(differences(truth, loaded, "w", truth)) == 1
+
+
+def test_lost_messages_are_found_in_metrics_and_metrics_without_them_are_no_good() -> None:
+    lines = [f"axiom_gateway_{name}_total {n * 3.0}" for n, name in enumerate(COUNTED)]
+    page = "# TYPE x counter\n" + "\n".join(lines)
+    assert losses("gateway", page) == [f"gateway: 3 {COUNTED[1].replace('_', ' ')}"]
+    with pytest.raises(UnavailableError):
+        losses("gateway", lines[0])
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,15 @@ USE_SHARE = 0.02
 LOADS_PER_S = 0.1
 """Of each node, and of each probe node:"""
 PROBE_LOADS_PER_S = 2.0
+RATES = {
+    "beats_per_s": 1e3 / BEAT_MS,
+    "fulls_per_s": 1e3 / BEAT_MS / FULL_EVERY_BEATS,
+    "gpu_readings_per_s": 1e3 / BEAT_MS / GPUS_EVERY_BEATS,
+    "order_changes_per_s": 1e3 / BEAT_MS * USE_SHARE,
+    "loads_per_s": LOADS_PER_S,
+    "loads_per_s_of_probes": PROBE_LOADS_PER_S,
+}
+"""Of each node, for those who read the figures."""
 START_MS = 1_000.0
 TICK_MS = 2.0
 WRITE_EVERY_MS = 250.0

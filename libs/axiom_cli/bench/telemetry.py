@@ -9,7 +9,6 @@ that the adapter is in a slot. All processes share the first two cores of this o
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import tempfile
@@ -17,7 +16,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import aiohttp
@@ -27,14 +25,13 @@ from rich.table import Table
 
 from axiom_cli.bench import publisher
 from axiom_cli.bench.published_nodes import SHAPE
+from axiom_cli.bench.telemetry_load import Loads, Requests
 from axiom_cli.bench.telemetry_region import (
     AGENT,
-    SIM_MODEL,
     TelemetryRegion,
     telemetry_region,
 )
 from axiom_cli.bench.telemetry_truth import (
-    Loaded,
     check_nothing_dropped,
     check_source,
     check_truth,
@@ -44,18 +41,10 @@ from axiom_cli.machine import commit, machine
 from axiom_cli.output import print_figures, progress_console, table_console
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import InvalidInputError, UnavailableError
-from axiom_common.ports.clock import Clock
 
 CORES = 2
 PROBES = 10
 SETTLE_S = 3.0
-SEEN_TIMEOUT_S = 10.0
-PAUSE_MS = 250.0
-"""At most between two changes of an engine: a poll's time, so that they meet it at any phase."""
-NAMES_MAX = 64
-"""Registered at an engine; older ones are unloaded."""
-REQUESTS_PER_S = 20.0
-"""Through the gateway, so that it has in-flight vectors to tell."""
 PACE_MIN = 0.95
 CLIENT = "client"
 
@@ -92,14 +81,18 @@ async def bench_telemetry(options: TelemetryBenchOptions) -> None:
     folder = Path(tempfile.mkdtemp(prefix="axiom-bench-telemetry-"))
     published = options.nodes - options.agents
     console.print(f"starting: {options.agents} agents, {published} published nodes", style="dim")
-    async with telemetry_region(
-        folder,
-        nodes=options.nodes,
-        agents=options.agents,
-        probes=min(PROBES, published),
-        source=options.source,
-    ) as region:
-        measured = await _measure(options, region, console)
+    try:
+        async with telemetry_region(
+            folder,
+            nodes=options.nodes,
+            agents=options.agents,
+            probes=min(PROBES, published),
+            source=options.source,
+        ) as region:
+            measured = await _measure(options, region, console)
+    except BaseException:
+        console.print(f"logs: {folder}", markup=False)
+        raise
     shutil.rmtree(folder)
     figures = _figures(options, measured)
     if options.as_json:
@@ -115,7 +108,7 @@ async def _measure(
     client = ViewClient(clock)
     probes = region.published[: region.probes]
     watched = [*region.engine_urls, *probes]
-    loads = _Loads(region, client, clock)
+    loads = Loads(region, client, clock)
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
         following = group.create_task(client.run(region.gateway_url, watched), name="watch")
         for node in region.engine_urls:
@@ -123,7 +116,7 @@ async def _measure(
         await check_source(region, options.source, session)
         await asyncio.sleep(min(SETTLE_S, options.seconds / 2))
         loads.taken_ms.clear()
-        requests = _Requests()
+        requests = Requests()
         asking = group.create_task(requests.run(session, region.gateway_url), name="ask")
         console.print(f"measuring {options.seconds:g} s", style="dim")
         # Looking through /proc takes a while, in which the watch must be read all the same.
@@ -157,70 +150,6 @@ async def _measure(
         sent={key: value - sent[key] for key, value in after.items()},
         requests=requests.answered,
     )
-
-
-class _Loads:
-    """Loads at the engines that run. `taken_ms`: each until it was seen."""
-
-    def __init__(self, region: TelemetryRegion, client: ViewClient, clock: Clock) -> None:
-        self.taken_ms: list[float] = []
-        self.loaded = Loaded()
-        self._region = region
-        self._client = client
-        self._clock = clock
-        self._random = Random(1)
-
-    async def many(self, session: aiohttp.ClientSession, node: str, until_ms: float) -> None:
-        """One after another, with a pause of any length between."""
-        while self._clock.now_ms() < until_ms:
-            await self._clock.sleep_ms(self._random.uniform(0.0, PAUSE_MS))
-            await self.one(session, node)
-
-    async def one(self, session: aiohttp.ClientSession, node: str) -> None:
-        """A load of an adapter that the engine does not know yet."""
-        names = self.loaded.names[node]
-        name = f"loaded-{self.loaded.count(node):06}"
-        began_ms = self._clock.now_ms()
-        await self._call(session, node, "load", lora_name=name, lora_path=f"/adapters/{name}")
-        names.append(name)
-        try:
-            seen_ms = await self._client.seen(node, name, timeout_s=SEEN_TIMEOUT_S)
-        except TimeoutError as error:
-            raise UnavailableError(
-                f"{name} on {node} was not seen in {SEEN_TIMEOUT_S} s"
-            ) from error
-        self.taken_ms.append(seen_ms - began_ms)
-        if len(names) > NAMES_MAX:
-            await self._call(session, node, "unload", lora_name=names.popleft())
-
-    async def _call(
-        self, session: aiohttp.ClientSession, node: str, verb: str, **body: str
-    ) -> None:
-        url = f"{self._region.engine_urls[node]}/v1/{verb}_lora_adapter"
-        try:
-            async with session.post(url, json=body) as response:
-                if response.status != 200:
-                    told = await response.text()
-                    raise UnavailableError(f"{verb} on {node}: {response.status} {told[:200]}")
-        except (aiohttp.ClientError, OSError) as error:
-            raise UnavailableError(f"{verb} on {node}: {error!r}") from error
-
-
-class _Requests:
-    """Requests through the gateway at a steady rate."""
-
-    def __init__(self) -> None:
-        self.answered = 0
-
-    async def run(self, session: aiohttp.ClientSession, url: str) -> None:
-        """Ask until cancelled; what is refused is not counted."""
-        body = {"model": SIM_MODEL, "prompt": "What is telemetry?", "max_tokens": 8}
-        while True:
-            with contextlib.suppress(aiohttp.ClientError, OSError):
-                async with session.post(f"{url}/v1/completions", json=body) as response:
-                    await response.read()
-                    self.answered += response.status == 200
-            await asyncio.sleep(1 / REQUESTS_PER_S)
 
 
 def _cpu_s(region: TelemetryRegion) -> dict[str, float]:
@@ -284,7 +213,7 @@ def _figures(options: TelemetryBenchOptions, measured: _Measured) -> dict[str, A
         ),
         "requests_per_s": round(measured.requests / measured.seconds, 1),
         "resyncs": round(sent["resyncs"]),
-        "published_node": SHAPE,
+        "published_node": SHAPE | publisher.RATES,
         "machine": machine(),
         "commit": commit(),
         "seconds": options.seconds,

@@ -24,7 +24,7 @@ from axiom_cli.bench.telemetry_region import (
     TelemetryRegion,
 )
 from axiom_cli.bench.view_client import SeenView
-from axiom_cli.stack.servers import HOST
+from axiom_cli.stack.servers import HOST, NATS
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import AxiomError, UnavailableError
 from axiom_common.model.ids import RegionId
@@ -33,6 +33,7 @@ from axiom_common.wire.schemas import NodeRecord, decode
 TRUTH_TIMEOUT_S = 10.0
 POLL_S = 0.25
 SHOWN = 3
+SLOW_CONSUMER = "Slow Consumer"
 COUNTED = ("dropped_messages", "invalid_messages")
 
 
@@ -142,16 +143,30 @@ async def _cached(cache: RedisShadowCache) -> dict[str, Truth]:
 
 async def check_nothing_dropped(region: TelemetryRegion, session: aiohttp.ClientSession) -> None:
     """DroppedError when a part lost a message or could not read one, or NATS took none."""
+    lost = []
     for part in (GATEWAY, TELEMETRY):
         async with session.get(f"http://{HOST}:{region.ports[part]}/metrics") as response:
-            page = await response.text()
-        for name in COUNTED:
-            metric = f"axiom_{part}_{name}_total "
-            (value,) = [line for line in page.splitlines() if line.startswith(metric)]
-            if float(value.rpartition(" ")[2]):
-                raise DroppedError(f"{part}: {value}")
+            lost += losses(part, await response.text())
     if region.published and (refused := region.sent().refused):
-        raise DroppedError(f"NATS took {refused} messages of the publisher not")
+        lost.append(f"publisher: {refused} messages that NATS did not take")
+    if SLOW_CONSUMER in (region.folder / f"{NATS.name}.log").read_text(errors="replace"):
+        lost.append("NATS cut off a slow consumer")
+    if lost:
+        raise DroppedError("; ".join(lost))
+
+
+def losses(part: str, page: str) -> list[str]:
+    """What a part's metrics tell of messages that it lost; UnavailableError when they do not."""
+    found = []
+    for name in COUNTED:
+        metric = f"axiom_{part}_{name}_total"
+        lines = [line.split() for line in page.splitlines() if line.startswith(metric)]
+        if len(lines) != 1:
+            raise UnavailableError(f"{part} has no {metric}")
+        ((_, value),) = lines
+        if float(value):
+            found.append(f"{part}: {float(value):.0f} {name.replace('_', ' ')}")
+    return found
 
 
 async def _json(session: aiohttp.ClientSession, url: str) -> Any:
