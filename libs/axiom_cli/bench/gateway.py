@@ -121,6 +121,7 @@ async def bench_gateway(options: GatewayBenchOptions) -> None:
     tools, told = built_tools(options.peers_dir / "bin"), machine()
     folder = Path(tempfile.mkdtemp(prefix="axiom-bench-"))
     bench = _Bench(options, tools, take_cores(), folder, _bodies(folder), console)
+    console.print(f"Logs while it runs, and after it failed: {folder}", style="dim")
     rounds = [await _round(bench, number, installed) for number in range(options.rounds)]
     shutil.rmtree(folder)
     figures = {name: figures_of(name, rounds) for name in installed}

@@ -23,7 +23,7 @@ CHUNKS = 128
 """Events of a stream, before its last one."""
 GAP_US = 5_000
 """Between two events; the first one is due so long after the request."""
-LOAD_GRACE_S = 20.0
+LOAD_GRACE_S = 60.0
 _SOURCES = Path(__file__).parent / "native"
 _FIRST_PORTS = range(20_000, 32_000, 2_000)
 _COMPILE_TIMEOUT_S = 60.0

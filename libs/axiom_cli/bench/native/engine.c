@@ -49,7 +49,7 @@ static int poller, timer, chunks;
 static uint64_t gap_ns;
 static struct conn streams; /* head of the ring of those that stream */
 static char event[512];
-static size_t event_size;
+static size_t event_size, word_at;
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -142,6 +142,7 @@ static void send_due(void) {
   while (streams.after != &streams && streams.after->due_ns <= now) {
     struct conn *c = streams.after;
     leave_ring(c);
+    event[word_at] = (char)('a' + c->left % 26); /* a router may cut a stream that repeats itself */
     int sent = put(c, event, event_size);
     if (--c->left)
       join_ring(c, c->due_ns + gap_ns);
@@ -198,6 +199,7 @@ int main(int count, char **args) {
   gap_ns = strtoull(args[4], NULL, 10) * 1000u;
   streams.before = streams.after = &streams;
   event_size = (size_t)snprintf(event, sizeof event, "%zx\r\n%s\r\n", sizeof EVENT - 1, EVENT);
+  word_at = (size_t)(strstr(event, " word") - event) + 1;
   struct epoll_event found[EVENTS], on_time = {.events = EPOLLIN, .data.ptr = NULL};
   epoll_ctl(poller, EPOLL_CTL_ADD, timer, &on_time);
   for (int i = 0; i < atoi(args[2]); i++) listen_on(atoi(args[1]) + i);
