@@ -74,9 +74,11 @@ async def test_every_decision_can_be_looked_up_by_the_id_that_the_client_got(
     gateway: Gateway,
 ) -> None:
     answer = await gateway.ask(BASE_MODEL)
-    (record,) = gateway.app.decisions.get(answer.headers["x-axiom-decision-id"])
-    assert record.decision.winner is not None
-    assert record.decision.winner.engine == answer.engine
+    record = gateway.app.decisions.get(answer.headers["x-axiom-decision-id"])
+    assert record is not None
+    (taken,) = record.decisions
+    assert taken.decision.winner is not None
+    assert taken.decision.winner.engine == answer.engine
 
 
 async def test_embeddings_are_passed_through(gateway: Gateway) -> None:

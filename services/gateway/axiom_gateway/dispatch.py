@@ -25,6 +25,7 @@ import xxhash
 from axiom_common.model.decision import Decision, LoadKind, Query
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.ids import EngineId
+from axiom_common.model.outcome import Outcome
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.wire import headers
@@ -36,8 +37,10 @@ from axiom_gateway.errors import ApiError, refused
 from axiom_gateway.hold import HoldQueue, may_pass
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.openai_requests import ParsedRequest
+from axiom_gateway.outcomes import ending_of, reason_of
 from axiom_gateway.proxy import Proxy, Try, Upstream, Verdict
 from axiom_gateway.state import GatewayState
+from axiom_gateway.usage import UNTOLD
 
 FAILURES_MAX = 2
 """Tries that may fail at an engine: the first one, and once elsewhere."""
@@ -73,6 +76,11 @@ class Job:
     reason: Reason = Reason.NO_ENGINE
     attempt: int = 0
     setbacks: int = 0
+    tries: int = 0
+    last: Try | None = None
+    engine: EngineId | None = None
+    held_ms: float = 0.0
+    load_ms: float | None = None
     pause_ms: float = PAUSE_MS_MIN
 
     @property
@@ -126,6 +134,27 @@ class Dispatcher:
             self._metrics.retry()
         raise self._refuse(job.reason)
 
+    def ended(self, job: Job, error: Exception | None) -> None:
+        """The request is over, with `error` for its client: keep its outcome."""
+        exchange, last = job.exchange, job.last
+        status = exchange.status
+        if status is None and isinstance(error, ApiError):
+            status = error.status
+        outcome = Outcome(
+            ending_of(exchange, last, error),
+            status,
+            reason_of(last, error),
+            job.engine,
+            max(0, job.tries - 1),
+            job.held_ms,
+            job.load_ms,
+            self._clock.now_ms() - job.arrived_ms,
+            last.ttft_ms if last else None,
+            last.tpot_ms if last else None,
+            last.usage if last else UNTOLD,
+        )
+        self._decisions.end(job.id, outcome)
+
     async def _decide(self, job: Job) -> Decision:
         """A decision with a winner, at once or after a hold; ApiError when there is none."""
         while True:
@@ -141,10 +170,13 @@ class Dispatcher:
         if self._hold.full:
             raise self._refuse_full(job, decision)
         held_ms = self._clock.now_ms()
-        held = await self._hold.wait(
-            job.lane, lambda: self._decide_held(job, held_ms), timeout_ms=job.hold_left_ms
-        )
-        waited_ms = self._clock.now_ms() - held_ms
+        try:
+            held = await self._hold.wait(
+                job.lane, lambda: self._decide_held(job, held_ms), timeout_ms=job.hold_left_ms
+            )
+        finally:
+            waited_ms = self._clock.now_ms() - held_ms
+            job.held_ms += waited_ms
         job.hold_left_ms -= waited_ms
         self._metrics.held(waited_ms)
         if held is None or may_pass(held):
@@ -160,6 +192,7 @@ class Dispatcher:
             raise self._refuse(Reason.ALL_QUARANTINED)
         pause_ms = min(job.pause_ms, job.hold_left_ms)
         await self._hold.pause(self._clock.sleep_ms(pause_ms))
+        job.held_ms += pause_ms
         job.hold_left_ms -= pause_ms
         job.pause_ms = min(2.0 * job.pause_ms, PAUSE_MS_MAX)
         self._metrics.held(pause_ms)
@@ -202,6 +235,7 @@ class Dispatcher:
             return True
         asked_ms = self._clock.now_ms()
         result = await self._ensurer.ensure(engine, spec)
+        job.load_ms = (job.load_ms or 0.0) + self._clock.now_ms() - asked_ms
         if result is None:
             # Nobody to ask: an engine that has the name loads it when the request comes.
             self._state.ensure_failed(engine)
@@ -244,12 +278,15 @@ class Dispatcher:
             self._state.first_token(engine, booking)
             self._metrics.first_byte(self._clock.now_ms() - job.arrived_ms)
 
+        job.tries += 1
+        job.engine, job.last = engine, None
         self._state.sent(engine)
         try:
             outcome = await self._proxy.forward(to, job.exchange, first_token)
         except asyncio.CancelledError:
             self._state.abandoned(engine)
             raise
+        job.last = outcome
         self._metrics.tried(outcome.verdict.value)
         self._state.observe(engine, outcome)
         return outcome

@@ -116,6 +116,8 @@ class V1:
             raise errors.refused(Reason.SHUTTING_DOWN)
         if len(self._under_way) >= self._settings.requests_max:
             raise self._full()
+        job: Job | None = None
+        failed: Exception | None = None
         self._under_way.add(exchange)
         try:
             async with asyncio.timeout(self._settings.body_ms / 1e3) as exchange.cut:
@@ -125,21 +127,26 @@ class V1:
                 exchange.watch_client(self._owner)
                 request = parse(endpoint, body)
                 hold_left_ms = self._settings.hold_ms - await self._until_started()
-                await self._dispatcher.run(
-                    Job(
-                        id=decision_id,
-                        request_id=request_id,
-                        request=request,
-                        target=self._target(request.model, _tenant(exchange)),
-                        profile=self._profile(exchange),
-                        exchange=exchange,
-                        arrived_ms=arrived_ms,
-                        hold_left_ms=hold_left_ms,
-                    )
+                job = Job(
+                    id=decision_id,
+                    request_id=request_id,
+                    request=request,
+                    target=self._target(request.model, _tenant(exchange)),
+                    profile=self._profile(exchange),
+                    exchange=exchange,
+                    arrived_ms=arrived_ms,
+                    hold_left_ms=hold_left_ms,
                 )
+                await self._dispatcher.run(job)
         except TimeoutError:
-            raise self._why_cut(exchange) from None
+            failed = self._why_cut(exchange)
+            raise failed from None
+        except Exception as error:
+            failed = error
+            raise
         finally:
+            if job is not None:
+                self._dispatcher.ended(job, failed)
             exchange.unwatch()
             self._under_way.discard(exchange)
             self._buffered_bytes -= exchange.buffered_bytes

@@ -13,12 +13,14 @@ from typing import NamedTuple, Protocol
 
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import BASE, EngineAdapter
+from axiom_common.model.outcome import Usage
 from axiom_common.ports.clock import Clock
 from axiom_common.wire import headers
 from axiom_gateway import errors
 from axiom_gateway.asgi import JSON, Exchange
 from axiom_gateway.engine_http import EngineConnection, EngineConnections
 from axiom_gateway.rewrite import Renaming, StreamRewriter
+from axiom_gateway.usage import UNTOLD, usage_in
 
 ANSWER_BYTES_MAX = 64 << 20
 REFUSAL_BYTES_MAX = 1 << 20
@@ -49,6 +51,7 @@ class Try(NamedTuple):
     detail: str = ""
     ttft_ms: float | None = None
     tpot_ms: float | None = None
+    usage: Usage = UNTOLD
 
 
 class Upstream(NamedTuple):
@@ -162,6 +165,7 @@ class _Stream:
             detail="" if rewriter.error is None else "error event",
             ttft_ms=first_ms - self.to.sent_ms,
             tpot_ms=(clock.now_ms() - first_ms) / max(1, rewriter.events - 1),
+            usage=usage_in(rewriter.last),
         )
 
 
@@ -176,10 +180,12 @@ async def _whole(
     if kind.startswith(b"text/") or (kind == JSON and not body.lstrip().startswith(b"{")):
         return Try(verdict=Verdict.FAILED, status=200, detail="no answer in a 200")
     first_token()
+    usage = UNTOLD
     if kind == JSON:
+        usage = usage_in(body)
         body = to.renaming.document(body)
     await exchange.answer(200, body, kind)
-    return Try(verdict=Verdict.SERVED, status=200)
+    return Try(verdict=Verdict.SERVED, status=200, usage=usage)
 
 
 async def _refusal(connection: EngineConnection, to: Upstream, exchange: Exchange) -> Try:

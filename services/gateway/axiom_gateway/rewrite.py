@@ -82,6 +82,8 @@ class StreamRewriter:
         self._kept = bytearray()
         self.events = 0
         """Data lines that went out."""
+        self.last = b""
+        """The JSON object of the last one that had any: where an engine tells of usage."""
         self.error: ApiError | None = None
         """What the engine reported as an error, if it did."""
 
@@ -121,7 +123,8 @@ class StreamRewriter:
             self.error = error_in(line[start:])
             self.error.message = self._renaming.text(self.error.message)
             return line[:start] + self.error.body()
-        return line[:start] + self._renaming.document(line[start:])
+        self.last = line[start:]
+        return line[:start] + self._renaming.document(self.last)
 
 
 def error_in(event: bytes) -> ApiError:

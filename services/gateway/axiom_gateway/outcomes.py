@@ -1,0 +1,36 @@
+"""How a request ended, and why: from its last try and the error that its client gets."""
+
+from __future__ import annotations
+
+from axiom_common.model.outcome import Ending
+from axiom_common.model.reason import Reason
+from axiom_gateway.asgi import Exchange
+from axiom_gateway.errors import ApiError
+from axiom_gateway.proxy import Try, Verdict
+
+_ENDINGS = {
+    Verdict.SERVED: Ending.SERVED,
+    Verdict.REJECTED: Ending.REJECTED,
+    Verdict.BROKEN: Ending.BROKEN,
+}
+_REASONS: dict[str | int | None, Reason] = {reason.value: reason for reason in Reason}
+
+
+def ending_of(exchange: Exchange, last: Try | None, error: Exception | None) -> Ending:
+    """How it ended. `last` None: the last try did not come to its end, or there was none."""
+    if error is None:
+        return _ENDINGS.get(last.verdict, Ending.CUT) if last is not None else Ending.CUT
+    if exchange.gone:
+        return Ending.GONE
+    if exchange.cut is not None and exchange.cut.expired():
+        return Ending.CUT
+    return Ending.REFUSED if isinstance(error, ApiError) else Ending.DEFECT
+
+
+def reason_of(last: Try | None, error: Exception | None) -> Reason | None:
+    """The reason of an error; None where none has to be given."""
+    if isinstance(error, ApiError):
+        return _REASONS.get(error.error_code)
+    if error is None and last is not None and last.verdict is Verdict.BROKEN:
+        return Reason.ENGINE_FAILED
+    return None
