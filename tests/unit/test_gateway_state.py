@@ -7,14 +7,22 @@ import pytest
 from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
 from axiom_common.model.decision import LoadKind, Query
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, NodeState
-from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.ids import (
+    BASE,
+    EngineAdapter,
+    EngineId,
+    GatewayId,
+    NodeId,
+    RegionId,
+    engine_id,
+)
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import DEFAULT_TENANT
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.state.breaker import FAILURES_MAX, OPEN_MS
 from axiom_common.testing.clock import FakeClock
 from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
-from axiom_gateway.engine_facts import LAPSE_MS, OWN_SAMPLE_MS, STALE_MS
+from axiom_gateway.engine_facts import LAPSE_MS, OWN_SAMPLE_MS, STALE_MS, SWEPT_MAX
 from axiom_gateway.proxy import Try, Verdict
 from axiom_gateway.state import GatewayState
 
@@ -313,3 +321,22 @@ def test_bookings_are_told_and_return_to_nothing(setting: Setting) -> None:
     setting.state.release(decision.booking)
     assert setting.state.vector() == {}
     assert calls == ["n.a x~1", "room", "room"]
+
+
+async def test_of_a_large_region_that_falls_silent_a_sweep_writes_some_engines_the_oldest_first(
+    setting: Setting,
+) -> None:
+    nodes = 5
+    for number in range(nodes):
+        node = NodeId(f"n{number}")
+        setting.tell(*(engine_id(node, f"e{n}") for n in range(SWEPT_MAX // 4)), node=node)
+    written: list[int] = []
+    for _ in range(nodes):
+        await setting.clock.advance(STALE_MS)
+        setting.state.sweep()
+        now_ms = setting.clock.now_ms()
+        written.append(sum(f.written_ms == now_ms for f in setting.state.engines.values()))
+    assert written == [SWEPT_MAX] * nodes
+    # Five sweeps write four fifths each: every engine was among them, and none a fifth time.
+    oldest_ms = min(facts.written_ms for facts in setting.state.engines.values())
+    assert now_ms - oldest_ms == STALE_MS

@@ -20,6 +20,10 @@ from axiom_common.state.breaker import Breaker
 
 FRESH_MS = 500.0
 """Two beats: a row that was written so lately needs no look for the sake of time alone."""
+SWEPT_MAX = 256
+"""Rows that one sweep writes anew, the oldest first. When a large region falls silent, or this
+process falls behind, all of them at once would hold up requests, and the news that is waited for.
+"""
 STALE_MS = DEFAULT_LIMITS.stale_ms
 LAPSE_MS = 5_000.0
 """An engine's load that was told so long ago says nothing of now."""

@@ -6,10 +6,12 @@ the passing of time) comes through a method here, and rewrites the rows that it 
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.decision import Decision, Query
@@ -25,7 +27,7 @@ from axiom_common.ports.clock import Clock
 from axiom_common.state.hearing import Hearing
 from axiom_common.wire.schemas import InFlightCount, InFlightReport
 from axiom_gateway.catalog import Catalog
-from axiom_gateway.engine_facts import FRESH_MS, LAPSE_MS, STALE_MS, EngineFacts
+from axiom_gateway.engine_facts import FRESH_MS, LAPSE_MS, STALE_MS, SWEPT_MAX, EngineFacts
 from axiom_gateway.others_load import OthersLoad
 from axiom_gateway.proxy import Try, Verdict
 
@@ -303,6 +305,7 @@ class GatewayState:
         for facts in self._engines.values():
             by_base[facts.state.base_model].append(facts.state)
         self._cohorts = {base_model: cohort(states) for base_model, states in by_base.items()}
+        due: list[EngineFacts] = []
         for facts in self._engines.values():
             age_ms = now_ms - facts.reported_ms
             if age_ms >= LAPSE_MS and not facts.lapsed:
@@ -312,6 +315,10 @@ class GatewayState:
                 # A report wrote the row just now.
                 self._follow_breaker(facts, now_ms)
                 continue
+            due.append(facts)
+        if len(due) > SWEPT_MAX:
+            due = heapq.nsmallest(SWEPT_MAX, due, key=attrgetter("written_ms"))
+        for facts in due:
             self._write(facts, now_ms)
         self._others.expire(now_ms)
         self._claims.expire(now_ms)
