@@ -353,6 +353,7 @@ async def test_a_connection_says_what_it_was_refused_and_goes_on(
 
         await eventually(lambda: len(lines()) == 2, within_s=WITHIN_S)
         assert lines() == [OTHERS_REPORT.lower(), DESIRED_RECORD.lower()]
+        await eventually(lambda: bus.refused == 4, within_s=WITHIN_S)
         assert bus.connected
         await connection.close()
 

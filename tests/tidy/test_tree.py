@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
-
-from axiom_gateway.metrics import GatewayMetrics
-from axiom_node_agent.metrics import AgentMetrics
-from axiom_scheduler.metrics import SchedulerMetrics
-from axiom_telemetry.metrics import TelemetryMetrics
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = sorted(
@@ -110,58 +104,6 @@ def test_wire_names_are_written_once(pattern: str, home: str) -> None:
         and re.search(pattern, node.value)
     }
     assert holders <= {home}
-
-
-def test_metrics_are_made_in_metrics_modules() -> None:
-    elsewhere = [
-        f"{relative(path)}:{node.lineno}"
-        for path in PRODUCT
-        if path.name != "metrics.py" and not path.is_relative_to(ROOT / "libs" / "axiom_sim")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in {"Counter", "Gauge", "Histogram", "Info"}
-        and any(keyword.arg == "registry" for keyword in node.keywords)
-    ]
-    assert not elsewhere
-
-
-def gateway_metrics() -> GatewayMetrics:
-    """All that a running gateway exposes."""
-    metrics = GatewayMetrics()
-    metrics.expose(
-        under_way=lambda: 0,
-        held=lambda: 0,
-        engines=lambda: 0,
-        peers=lambda: 0,
-        view_age_ms=lambda: None,
-    )
-    return metrics
-
-
-@pytest.mark.parametrize(
-    ("service", "registry"),
-    [
-        ("gateway", gateway_metrics().registry),
-        ("telemetry", TelemetryMetrics().registry),
-        ("scheduler", SchedulerMetrics().registry),
-        ("node_agent", AgentMetrics().registry),
-    ],
-)
-def test_names_of_metrics_say_service_and_unit(service: str, registry: CollectorRegistry) -> None:
-    form = re.compile(rf"axiom_{service}(_[a-z]+)+_(seconds|bytes|total|ratio|count|info)")
-    suffixes = {"counter": "_total", "info": "_info"}
-    names = [family.name + suffixes.get(family.type, "") for family in registry.collect()]
-    assert len(names) >= 5
-    assert [name for name in names if not form.fullmatch(name)] == []
-
-
-@pytest.mark.parametrize("metrics", [TelemetryMetrics, SchedulerMetrics, GatewayMetrics])
-def test_what_goes_wrong_with_messages_has_one_name(
-    metrics: Callable[[], TelemetryMetrics | SchedulerMetrics | GatewayMetrics],
-) -> None:
-    counted = {family.name.split("_", 2)[2] for family in metrics().registry.collect()}
-    assert {"invalid_messages", "dropped_messages"} <= counted
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)

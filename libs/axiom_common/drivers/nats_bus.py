@@ -50,6 +50,11 @@ class NatsBus:
         """Messages lost to full subscriptions."""
         return sum(inbox.dropped for inbox in self._inboxes)
 
+    @property
+    def refused(self) -> int:
+        """What the server refused to the connection, the registry's part included."""
+        return self._connection.refused
+
     async def publish(self, subject: str, payload: bytes) -> None:
         """Hand to the socket's buffer, which is bounded."""
         client = self._connection.session().client

@@ -110,6 +110,8 @@ class NatsConnection:
         credentials: NatsCredentials = _NO_CREDENTIALS,
     ) -> None:
         self.log = Log("axiom.nats", clock)
+        self.refused = 0
+        """What the server's permissions refused since the start."""
         self._servers = [server.strip() for server in url.split(",")]
         self._name = name
         self._clock = clock
@@ -246,6 +248,7 @@ class NatsConnection:
     async def _report(self, error: Exception) -> None:
         if refused := _REFUSED.search(str(error)):
             # Told here and nowhere else: whoever waits for an answer waits in vain.
+            self.refused += 1
             action, subject = refused.groups()
             kind = ".".join(subject.split(".")[:_REFUSED_TOKENS])
             self.log.warning(

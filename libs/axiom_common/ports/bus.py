@@ -28,6 +28,11 @@ class Bus(Protocol):
         """Messages lost to full subscriptions since the start."""
         ...
 
+    @property
+    def refused(self) -> int:
+        """What the server's permissions refused to this process since the start."""
+        ...
+
     async def publish(self, subject: str, payload: bytes) -> None:
         """Send; returns when handed over, not when received. Raises UnavailableError when down."""
         ...

@@ -1,29 +1,124 @@
-"""Prometheus metrics of a process: `axiom_<service>_<what>_<unit>`, label values bounded.
+"""Prometheus metrics of a process, built from what `metric_names` declares.
 
-A label whose values come from clients goes through `CappedLabel`: beyond its bound all further
+A label whose values come from outside goes through `CappedLabel`: beyond its bound all further
 values are counted as `other`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import accumulate
+from math import prod
+from typing import ClassVar
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 OTHER = "other"
 
 
-class CappedLabel:
-    """Passes the first `values_max` distinct values through and turns the rest into `other`."""
+class Service(StrEnum):
+    """Who exposes a metric, as its name says it."""
 
-    def __init__(self, values_max: int) -> None:
+    GATEWAY = "gateway"
+    NODE_AGENT = "node_agent"
+    SCHEDULER = "scheduler"
+    TELEMETRY = "telemetry"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label with its closed list of values, or with how many values it has at most and why."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    values_max: int = 0
+    bound: str = ""
+
+    @property
+    def most(self) -> int:
+        """How many values there can be."""
+        return len(self.values) or self.values_max
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    service: Service
+    what: str
+    """The name without `axiom_<service>_`; ends in its unit."""
+    about: str
+    labels: tuple[Label, ...] = ()
+
+    kind: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """The name of its series."""
+        return f"axiom_{self.service.value}_{self.what}"
+
+    @property
+    def unit(self) -> str:
+        """The last word of its name: seconds, total, count, ratio."""
+        return self.what.rpartition("_")[2]
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Its labels, in order."""
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def series_max(self) -> int:
+        """How many series a process can have of it."""
+        return prod(label.most for label in self.labels)
+
+
+class CounterName(_Metric):
+    """What only grows while the process lives."""
+
+    __slots__ = ()
+    kind = "counter"
+
+
+class GaugeName(_Metric):
+    """What goes up and down."""
+
+    __slots__ = ()
+    kind = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramName(_Metric):
+    """How values spread over `buckets`, given by their upper bounds."""
+
+    buckets: tuple[float, ...] = ()
+
+    kind = "histogram"
+
+    @property
+    def series_max(self) -> int:
+        """One a bucket and the last one without bound, the sum and the count."""
+        return prod(label.most for label in self.labels) * (len(self.buckets) + 3)
+
+
+class CappedLabel:
+    """Passes the first values of a label through, and turns those beyond its bound into `other`."""
+
+    def __init__(self, label: Label) -> None:
         self._values: set[str] = set()
-        self._values_max = values_max
+        self._values_max = label.most - 1
 
     def __call__(self, value: str) -> str:
         """The value to use as a label."""
@@ -35,17 +130,50 @@ class CappedLabel:
         return value
 
 
+class MetricSet:
+    """The metrics of one process: its registry, with what the system says of the process."""
+
+    def __init__(self) -> None:
+        # A second series beside each counter and histogram, which nobody queries.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+
+    def counter(self, name: CounterName) -> Counter:
+        """A counter to count with."""
+        return Counter(name.name, name.about, name.label_names, registry=self.registry)
+
+    def read_counter(self, name: CounterName, read: Callable[[], float]) -> None:
+        """A counter that somebody else counts; `read` at each scrape."""
+        _ReadCounter(name, read, self.registry)
+
+    def gauge(self, name: GaugeName) -> Gauge:
+        """A gauge to set."""
+        return Gauge(name.name, name.about, name.label_names, registry=self.registry)
+
+    def read_gauge(self, name: GaugeName, read: Callable[[], float]) -> None:
+        """A gauge that is `read` at each scrape."""
+        self.gauge(name).set_function(read)
+
+    def histogram(self, name: HistogramName) -> Histogram:
+        """A histogram to observe with."""
+        return Histogram(
+            name.name, name.about, name.label_names, buckets=name.buckets, registry=self.registry
+        )
+
+    def own_histogram(self, name: HistogramName) -> OwnHistogram:
+        """A cheap one, for one thread and without labels."""
+        return OwnHistogram(name, self.registry)
+
+
 class OwnHistogram(Collector):
     """A histogram without labels for one thread: counts at a fifth of the library's price, which
     locks. Shows its buckets when it is scraped."""
 
-    def __init__(
-        self, name: str, about: str, buckets: Sequence[float], registry: CollectorRegistry
-    ) -> None:
+    def __init__(self, name: HistogramName, registry: CollectorRegistry) -> None:
         self._name = name
-        self._about = about
-        self._bounds = tuple(buckets)
-        self._counts = [0] * (len(buckets) + 1)
+        self._bounds = name.buckets
+        self._counts = [0] * (len(name.buckets) + 1)
         self._sum = 0.0
         registry.register(self)
 
@@ -58,7 +186,19 @@ class OwnHistogram(Collector):
         """What a scrape reads."""
         labels = (*map(str, self._bounds), "+Inf")
         buckets = list(zip(labels, accumulate(self._counts), strict=True))
-        yield HistogramMetricFamily(self._name, self._about, buckets, self._sum)
+        yield HistogramMetricFamily(self._name.name, self._name.about, buckets, self._sum)
+
+
+class _ReadCounter(Collector):
+    def __init__(
+        self, name: CounterName, read: Callable[[], float], registry: CollectorRegistry
+    ) -> None:
+        self._name = name
+        self._read = read
+        registry.register(self)
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        yield CounterMetricFamily(self._name.name, self._name.about, self._read())
 
 
 def exposition(registry: CollectorRegistry) -> tuple[bytes, str]:

@@ -60,6 +60,11 @@ class FakeBus:
         """Messages lost to full subscriptions."""
         return sum(inbox.dropped for inbox in self._inboxes)
 
+    @property
+    def refused(self) -> int:
+        """None: the hub knows no permissions."""
+        return 0
+
     async def publish(self, subject: str, payload: bytes) -> None:
         """Hand over to all who listen now."""
         self._check_connected()

@@ -68,7 +68,6 @@ class GatewayApp:
         self._clock = clock
         self._nonce = nonce
         self._ids = 0
-        self._dropped = 0
         self._log = Log("axiom.gateway", clock)
         self._registry_away = False
         self._draining = False
@@ -246,8 +245,6 @@ class GatewayApp:
             await self._clock.sleep_ms(SWEEP_EVERY_MS)
             await self.feed.sweep()
             self.state.sweep()
-            self.metrics.dropped(self._bus.dropped - self._dropped)
-            self._dropped = self._bus.dropped
 
     async def _retried(self, follow: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -270,6 +267,8 @@ class GatewayApp:
             engines=lambda: len(self.state.engines),
             peers=lambda: self.state.peers,
             view_age_ms=self.feed.view_age_ms,
+            dropped=lambda: self._bus.dropped,
+            nats_refusals=lambda: self._bus.refused,
         )
 
 

@@ -6,36 +6,30 @@ from collections.abc import Callable
 from functools import cache
 from math import nan
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.reason import Reason
-from axiom_common.runtime.metrics import CappedLabel, OwnHistogram
-
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 2e-2)
+from axiom_common.runtime.metric_names import Gateway
+from axiom_common.runtime.metrics import CappedLabel, MetricSet
 
 
 class GatewayMetrics:
     """One registry a gateway. Times are given in ms and exposed in seconds."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._status = CappedLabel(32)
-        self._profile = CappedLabel(16)
-        self._requests = self._counter("requests", "Requests answered.", "endpoint", "status")
-        self._decisions = self._counter("decisions", "Decisions.", "profile", "outcome")
-        self._refusals = self._counter("refusals", "Requests refused.", "reason")
-        self._ensures = self._counter("ensures", "Loads asked of agents.", "outcome")
-        self._tries = self._counter("tries", "Tries at engines, by how they ended.", "verdict")
-        self._retries = self._counter("retries", "Failed tries that the client saw nothing of.")
-        self._dropped = self._counter("dropped_messages", "Bus messages lost to full queues.")
-        self._invalid = self._counter("invalid_messages", "Bus messages that do not parse.")
-        self._first_byte = self._histogram("first_byte_seconds", "Arrival to first answer byte.")
-        self._hold = self._histogram("hold_seconds", "Time that held requests waited.")
-        self._decision = self._histogram(
-            "decision_seconds", "Time of one decision.", _DECISION_SECONDS
-        )
+        self._set = metrics = MetricSet()
+        self.registry = metrics.registry
+        self._status = CappedLabel(Gateway.STATUS)
+        self._profile = CappedLabel(Gateway.PROFILE)
+        self._requests = metrics.counter(Gateway.REQUESTS)
+        self._decisions = metrics.counter(Gateway.DECISIONS)
+        self._refusals = metrics.counter(Gateway.REFUSALS)
+        self._ensures = metrics.counter(Gateway.ENSURES)
+        self._tries = metrics.counter(Gateway.TRIES)
+        self._retries = metrics.counter(Gateway.RETRIES)
+        self._invalid = metrics.counter(Gateway.INVALID)
+        self._first_byte = metrics.own_histogram(Gateway.FIRST_BYTE)
+        self._hold = metrics.own_histogram(Gateway.HOLD)
+        self._decision = metrics.own_histogram(Gateway.DECISION)
         # Children by label values: the library's own look-up locks and costs more than a decision.
         self._request_child = cache(self._requests.labels)
         self._decision_child = cache(self._decisions.labels)
@@ -66,10 +60,6 @@ class GatewayMetrics:
         """A try failed that the client saw nothing of."""
         self._retries.inc()
 
-    def dropped(self, count: int) -> None:
-        """So many more bus messages were lost to full subscriptions."""
-        self._dropped.inc(count)
-
     def first_byte(self, duration_ms: float) -> None:
         """The first byte of an answer went out."""
         self._first_byte.observe(duration_ms / 1e3)
@@ -90,25 +80,18 @@ class GatewayMetrics:
         engines: Callable[[], float],
         peers: Callable[[], float],
         view_age_ms: Callable[[], float | None],
+        dropped: Callable[[], float],
+        nats_refusals: Callable[[], float],
     ) -> None:
         """Expose what is read at scrape time."""
-        self._gauge("requests_under_way_count", "Requests from head to end of answer.", under_way)
-        self._gauge("held_count", "Requests waiting for room.", held)
-        self._gauge("engines_count", "Engines in the view.", engines)
-        self._gauge("peers_count", "Other gateways heard.", peers)
-        self._gauge(
-            "view_age_seconds",
-            "Time since the last report of any node; NaN before the first.",
-            lambda: nan if (age_ms := view_age_ms()) is None else age_ms / 1e3,
-        )
 
-    def _gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
-        Gauge(f"axiom_gateway_{name}", about, registry=self.registry).set_function(read)
+        def view_age_s() -> float:
+            return nan if (age_ms := view_age_ms()) is None else age_ms / 1e3
 
-    def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(f"axiom_gateway_{name}_total", about, labels, registry=self.registry)
-
-    def _histogram(
-        self, name: str, about: str, buckets: tuple[float, ...] = _SECONDS
-    ) -> OwnHistogram:
-        return OwnHistogram(f"axiom_gateway_{name}", about, buckets, self.registry)
+        self._set.read_gauge(Gateway.UNDER_WAY, under_way)
+        self._set.read_gauge(Gateway.HELD, held)
+        self._set.read_gauge(Gateway.ENGINES, engines)
+        self._set.read_gauge(Gateway.PEERS, peers)
+        self._set.read_gauge(Gateway.VIEW_AGE, view_age_s)
+        self._set.read_counter(Gateway.DROPPED, dropped)
+        self._set.read_counter(Gateway.NATS_REFUSALS, nats_refusals)

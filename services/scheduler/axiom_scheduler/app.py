@@ -72,7 +72,7 @@ class SchedulerApp:
         self._cache_away = False
         self._term: int | None = None
         self._unplaced = 0
-        self._dropped = 0
+        self.metrics.expose(dropped=lambda: bus.dropped, nats_refusals=lambda: bus.refused)
         self._rest_ms = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -173,9 +173,6 @@ class SchedulerApp:
             self.metrics.leaders.set(self._leadership.fence is not None)
             self.metrics.nodes.set(self._state.nodes)
             self.metrics.adapters.set(len(self._desired.adapters))
-            dropped = self._bus.dropped
-            self.metrics.dropped_messages.inc(dropped - self._dropped)
-            self._dropped = dropped
 
     async def _reconcile_on_change(self) -> None:
         while True:

@@ -66,12 +66,15 @@ class TelemetryApp:
         )
         self._handlers = Handlers(self._state, self._sharing, clock, self.metrics, self._log)
         self._writer = ShadowWriter(self._state, cache, clock, self.metrics, self._log)
-        self._dropped = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self.metrics.members.set_function(lambda: len(self._sharing.members))
-        self.metrics.nodes.set_function(lambda: self._state.node_count)
-        self.metrics.engines.set_function(lambda: self._state.engine_count)
-        self.metrics.pending.set_function(lambda: self._state.dirty_count)
+        self.metrics.expose(
+            members=lambda: len(self._sharing.members),
+            nodes=lambda: self._state.node_count,
+            engines=lambda: self._state.engine_count,
+            pending=lambda: self._state.dirty_count,
+            dropped=lambda: bus.dropped,
+            nats_refusals=lambda: bus.refused,
+        )
 
     async def start(self, owner: Owner) -> None:
         """Start all tasks in `owner`; returns when it listens on the bus."""
@@ -148,7 +151,4 @@ class TelemetryApp:
             for node in self._state.sweep(now_ms, connected=connected):
                 self.metrics.forgotten.inc()
                 self._log.info("node forgotten", node=node)
-            dropped = self._bus.dropped
-            self.metrics.dropped_messages.inc(dropped - self._dropped)
-            self._dropped = dropped
             await self._clock.sleep_ms(TICK_MS)

@@ -2,81 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from collections.abc import Callable, Sequence
 
 from axiom_common.ports.shadow_cache import PutOutcome
+from axiom_common.runtime.metric_names import Telemetry
+from axiom_common.runtime.metrics import MetricSet
 from axiom_common.state.region_view import Outcome
-
-_WRITE_BUCKETS_S = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class TelemetryMetrics:
     """One set a process, in its own registry."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.reports = Counter(
-            "axiom_telemetry_reports_total",
-            "Reports heard of own nodes: applied, stale, gap, needs-full, no-room or left",
-            ["outcome"],
-            registry=self.registry,
-        )
+        self._set = metrics = MetricSet()
+        self.registry = metrics.registry
+        self.reports = metrics.counter(Telemetry.REPORTS)
         self._reports = {outcome: self.reports.labels(outcome.value) for outcome in Outcome}
-        self.others = Counter(
-            "axiom_telemetry_others_reports_total",
-            "Reports of nodes that other instances own",
-            registry=self.registry,
-        )
-        self.members = Gauge(
-            "axiom_telemetry_members_count",
-            "Telemetry instances that share the region's nodes, this one included",
-            registry=self.registry,
-        )
-        self.writes = Counter(
-            "axiom_telemetry_writes_total",
-            "Records sent to the shadow cache: stored, not-newer or away",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.write_duration = Histogram(
-            "axiom_telemetry_write_duration_seconds",
-            "Time of one pipeline of writes to the shadow cache",
-            buckets=_WRITE_BUCKETS_S,
-            registry=self.registry,
-        )
-        self.resyncs = Counter(
-            "axiom_telemetry_resyncs_total",
-            "Requests for a node's full state",
-            registry=self.registry,
-        )
-        self.forgotten = Counter(
-            "axiom_telemetry_nodes_forgotten_total",
-            "Nodes that fell silent and were forgotten",
-            registry=self.registry,
-        )
-        self.nodes = Gauge(
-            "axiom_telemetry_nodes_count", "Nodes that are heard", registry=self.registry
-        )
-        self.engines = Gauge(
-            "axiom_telemetry_engines_count", "Engines on them", registry=self.registry
-        )
-        self.pending = Gauge(
-            "axiom_telemetry_pending_writes_count",
-            "Nodes of which more than figures is not written yet",
-            registry=self.registry,
-        )
-        self.invalid_messages = Counter(
-            "axiom_telemetry_invalid_messages_total",
-            "Messages that do not parse",
-            registry=self.registry,
-        )
-        self.dropped_messages = Counter(
-            "axiom_telemetry_dropped_messages_total",
-            "Messages lost because this process was too slow",
-            registry=self.registry,
-        )
+        self.others = metrics.counter(Telemetry.OTHERS)
+        self.writes = metrics.counter(Telemetry.WRITES)
+        self.write_duration = metrics.histogram(Telemetry.WRITE_DURATION)
+        self.resyncs = metrics.counter(Telemetry.RESYNCS)
+        self.forgotten = metrics.counter(Telemetry.FORGOTTEN)
+        self.invalid_messages = metrics.counter(Telemetry.INVALID)
 
     def heard(self, outcome: Outcome) -> None:
         """One report of an own node was folded."""
@@ -88,3 +35,21 @@ class TelemetryMetrics:
             known = "stored" if outcome else "not-newer"
             self.writes.labels(known if isinstance(outcome, bool) else "away").inc()
         self.write_duration.observe(duration_ms / 1e3)
+
+    def expose(
+        self,
+        *,
+        members: Callable[[], float],
+        nodes: Callable[[], float],
+        engines: Callable[[], float],
+        pending: Callable[[], float],
+        dropped: Callable[[], float],
+        nats_refusals: Callable[[], float],
+    ) -> None:
+        """Expose what is read at scrape time."""
+        self._set.read_gauge(Telemetry.MEMBERS, members)
+        self._set.read_gauge(Telemetry.NODES, nodes)
+        self._set.read_gauge(Telemetry.ENGINES, engines)
+        self._set.read_gauge(Telemetry.PENDING, pending)
+        self._set.read_counter(Telemetry.DROPPED, dropped)
+        self._set.read_counter(Telemetry.NATS_REFUSALS, nats_refusals)

@@ -1,0 +1,267 @@
+"""Every metric of every service: its name, what it tells, its unit and the bound of its labels.
+
+A name is `axiom_<service>_<what>_<unit>`; `total` is the unit of counters. docs/metrics.md is made
+from this file. No label holds a node, an adapter or a client's words without a bound.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from axiom_common.model.adapter import ResidencySource
+from axiom_common.model.decision import LoadKind
+from axiom_common.model.ensure import EnsureOutcome
+from axiom_common.model.reason import Reason
+from axiom_common.policy.profile import BUILT_IN
+from axiom_common.runtime.metrics import (
+    OTHER,
+    CounterName,
+    GaugeName,
+    HistogramName,
+    Label,
+    Service,
+)
+from axiom_common.state.region_view import Outcome
+from axiom_common.wire.bounds import ENGINES_MAX
+from axiom_common.wire.schemas import ReportKind
+
+
+def _label(name: str, values: type[StrEnum], *more: str) -> Label:
+    return Label(name, (*(value.value for value in values), *more))
+
+
+def _nats_refusals(service: Service) -> CounterName:
+    about = "What this process published or subscribed to without NATS's permission."
+    return CounterName(service, "nats_refusals_total", about)
+
+
+_ENGINE = Label("engine", values_max=ENGINES_MAX, bound="engines of one node's settings")
+_REASON = _label("reason", Reason)
+
+
+class Gateway:
+    """Of the gateway."""
+
+    _OF = Service.GATEWAY
+    _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+    _DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 2e-2)
+
+    STATUS = Label("status", values_max=32, bound=f"from engines too; capped with `{OTHER}`")
+    PROFILE = Label("profile", (*BUILT_IN, OTHER))
+    ENDPOINT = Label(
+        "endpoint",
+        ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", OTHER),
+    )
+    VERDICT = Label("verdict", ("served", "rejected", "forgotten", "failed", "broken"))
+
+    REQUESTS = CounterName(
+        _OF, "requests_total", "Requests answered; 499: its client had gone.", (ENDPOINT, STATUS)
+    )
+    DECISIONS = CounterName(
+        _OF,
+        "decisions_total",
+        "Decisions, by the load that the winner needs.",
+        (PROFILE, _label("outcome", LoadKind, "no-winner")),
+    )
+    REFUSALS = CounterName(_OF, "refusals_total", "Requests refused.", (_REASON,))
+    ENSURES = CounterName(
+        _OF,
+        "ensures_total",
+        "Loads asked of agents.",
+        (_label("outcome", EnsureOutcome, "unanswered"),),
+    )
+    TRIES = CounterName(_OF, "tries_total", "Tries at engines, by how they ended.", (VERDICT,))
+    RETRIES = CounterName(_OF, "retries_total", "Failed tries that the client saw nothing of.")
+    DROPPED = CounterName(_OF, "dropped_messages_total", "Bus messages lost to full queues.")
+    INVALID = CounterName(_OF, "invalid_messages_total", "Bus messages that do not parse.")
+    NATS_REFUSALS = _nats_refusals(_OF)
+    FIRST_BYTE = HistogramName(
+        _OF, "first_byte_seconds", "Arrival to first answer byte.", buckets=_SECONDS
+    )
+    HOLD = HistogramName(_OF, "hold_seconds", "Time that held requests waited.", buckets=_SECONDS)
+    DECISION = HistogramName(
+        _OF, "decision_seconds", "Time of one decision.", buckets=_DECISION_SECONDS
+    )
+    UNDER_WAY = GaugeName(_OF, "requests_under_way_count", "Requests from head to end of answer.")
+    HELD = GaugeName(_OF, "held_count", "Requests waiting for room.")
+    ENGINES = GaugeName(_OF, "engines_count", "Engines in the view.")
+    PEERS = GaugeName(_OF, "peers_count", "Other gateways heard.")
+    VIEW_AGE = GaugeName(
+        _OF,
+        "view_age_seconds",
+        "Time since the last report of any node; NaN before the first.",
+    )
+
+
+class NodeAgent:
+    """Of the node agent. What is told of an engine goes when the engine leaves the settings."""
+
+    _OF = Service.NODE_AGENT
+    _LOAD_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0)
+    _POLL_SECONDS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+    POLL_DURATION = HistogramName(
+        _OF,
+        "poll_duration_seconds",
+        "Time of one poll of an engine.",
+        (_ENGINE,),
+        buckets=_POLL_SECONDS,
+    )
+    POLL_FAILURES = CounterName(
+        _OF, "poll_failures_total", "Polls that an engine did not answer.", (_ENGINE,)
+    )
+    RESTARTS = CounterName(
+        _OF, "engine_restarts_total", "New processes seen of an engine.", (_ENGINE,)
+    )
+    ENGINE_READY = GaugeName(
+        _OF, "engine_ready_ratio", "1 when the engine serves, else 0.", (_ENGINE,)
+    )
+    SOURCE_SWITCHES = CounterName(
+        _OF,
+        "residency_source_switches_total",
+        "Times that this source took over saying what an engine holds.",
+        (_ENGINE, _label("source", ResidencySource)),
+    )
+    LOAD_DURATION = HistogramName(
+        _OF,
+        "load_duration_seconds",
+        "Time that an engine took for a load that succeeded.",
+        (_ENGINE,),
+        buckets=_LOAD_SECONDS,
+    )
+    LOAD_FAILURES = CounterName(
+        _OF, "load_failures_total", "Loads that failed.", (_ENGINE, _REASON)
+    )
+    LOADS_WAITING = GaugeName(
+        _OF, "loads_waiting_count", "Loads that wait for their turn at an engine.", (_ENGINE,)
+    )
+    UNLOADS = CounterName(_OF, "unloads_total", "Names that an engine forgot by plan.", (_ENGINE,))
+    UNLOAD_FAILURES = CounterName(_OF, "unload_failures_total", "Unloads that failed.", (_ENGINE,))
+    ENSURES = CounterName(
+        _OF,
+        "ensures_total",
+        "Answers to gateways; the reason is empty where nothing was refused.",
+        (_label("outcome", EnsureOutcome), _label("reason", Reason, "")),
+    )
+    REPORTS = CounterName(
+        _OF, "reports_total", "Reports handed to the bus.", (_label("kind", ReportKind, "beat"),)
+    )
+    REPORTS_REDUCED = CounterName(
+        _OF,
+        "reports_reduced_total",
+        "Reports with something left out, to be small enough to send.",
+        (Label("reduction", ("1", "2", "3")),),
+    )
+    REPORT_FAILURES = CounterName(
+        _OF, "report_failures_total", "Reports that the bus did not take."
+    )
+    INVALID = CounterName(
+        _OF,
+        "invalid_messages_total",
+        "Messages that did not parse.",
+        (Label("kind", ("EnsureRequest", "ResyncRequest", "InFlightReport", "plan")),),
+    )
+    DROPPED = CounterName(
+        _OF, "dropped_messages_total", "Messages lost because this process was too slow."
+    )
+    NATS_REFUSALS = _nats_refusals(_OF)
+    PLAN_REFUSALS = CounterName(_OF, "plan_refusals_total", "Plans refused.", (_REASON,))
+    RELOADS = CounterName(
+        _OF,
+        "settings_reloads_total",
+        "Changes of the settings file.",
+        (Label("outcome", ("taken", "refused")),),
+    )
+
+
+class Scheduler:
+    """Of the scheduler."""
+
+    _OF = Service.SCHEDULER
+    _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+    LEADERS = GaugeName(
+        _OF, "leaders_count", "1 while this process leads, else 0; a region's sum should be 1."
+    )
+    NODES = GaugeName(_OF, "nodes_count", "Nodes known.")
+    ADAPTERS = GaugeName(_OF, "adapters_count", "Adapters declared.")
+    UNPLACED = GaugeName(_OF, "adapters_unplaced_count", "Adapters without a home.", (_REASON,))
+    UNACKNOWLEDGED = GaugeName(
+        _OF, "plans_unacknowledged_count", "Nodes that do not carry out their plan yet."
+    )
+    REFUSED = GaugeName(_OF, "plans_refused_count", "Nodes that refuse their plan.", (_REASON,))
+    PLANS_WRITTEN = CounterName(_OF, "plans_written_total", "Plans written.")
+    INVALID = CounterName(
+        _OF,
+        "invalid_messages_total",
+        "Messages and records that do not parse.",
+        (Label("kind", ("report", "record")),),
+    )
+    DROPPED = CounterName(
+        _OF, "dropped_messages_total", "Messages lost because this process was too slow."
+    )
+    NATS_REFUSALS = _nats_refusals(_OF)
+    RECONCILES = CounterName(
+        _OF,
+        "reconciles_total",
+        "Placements, by how they ended.",
+        (Label("outcome", ("done", "conflict", "fenced", "lost", "unavailable")),),
+    )
+    RECONCILE_DURATION = HistogramName(
+        _OF,
+        "reconcile_duration_seconds",
+        "Time of one placement with its writes.",
+        buckets=_SECONDS,
+    )
+
+
+class Telemetry:
+    """Of the telemetry service. No label holds a node: a region may have thousands."""
+
+    _OF = Service.TELEMETRY
+    _WRITE_SECONDS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+    REPORTS = CounterName(
+        _OF, "reports_total", "Reports heard of own nodes.", (_label("outcome", Outcome),)
+    )
+    OTHERS = CounterName(_OF, "others_reports_total", "Reports of nodes that other instances own.")
+    MEMBERS = GaugeName(
+        _OF,
+        "members_count",
+        "Telemetry instances that share the region's nodes, this one included.",
+    )
+    WRITES = CounterName(
+        _OF,
+        "writes_total",
+        "Records sent to the shadow cache.",
+        (Label("outcome", ("stored", "not-newer", "away")),),
+    )
+    WRITE_DURATION = HistogramName(
+        _OF,
+        "write_duration_seconds",
+        "Time of one pipeline of writes to the shadow cache.",
+        buckets=_WRITE_SECONDS,
+    )
+    RESYNCS = CounterName(_OF, "resyncs_total", "Requests for a node's full state.")
+    FORGOTTEN = CounterName(
+        _OF, "nodes_forgotten_total", "Nodes that fell silent and were forgotten."
+    )
+    NODES = GaugeName(_OF, "nodes_count", "Nodes that are heard.")
+    ENGINES = GaugeName(_OF, "engines_count", "Engines on them.")
+    PENDING = GaugeName(
+        _OF, "pending_writes_count", "Nodes of which more than figures is not written yet."
+    )
+    INVALID = CounterName(_OF, "invalid_messages_total", "Messages that do not parse.")
+    DROPPED = CounterName(
+        _OF, "dropped_messages_total", "Messages lost because this process was too slow."
+    )
+    NATS_REFUSALS = _nats_refusals(_OF)
+
+
+SERVICES = (Gateway, NodeAgent, Scheduler, Telemetry)
+AnyMetric = CounterName | GaugeName | HistogramName
+
+
+def metrics_of(service: type) -> tuple[AnyMetric, ...]:
+    """All that one of `SERVICES` declares, in the order of this file."""
+    return tuple(value for value in vars(service).values() if isinstance(value, AnyMetric))

@@ -1,0 +1,180 @@
+"""Metrics: declared in one file, named after one form, bounded, and told of in docs/metrics.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from axiom_common.runtime.metric_names import (
+    SERVICES,
+    Gateway,
+    NodeAgent,
+    Scheduler,
+    Telemetry,
+    metrics_of,
+)
+from axiom_common.runtime.metric_reference import page
+from axiom_common.runtime.metrics import OTHER
+from axiom_gateway.handlers import MODELS
+from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.openai_requests import Endpoint
+from axiom_gateway.proxy import Verdict
+from axiom_node_agent.metrics import AgentMetrics
+from axiom_node_agent.report import REDUCTIONS
+from axiom_scheduler.applier import Applied
+from axiom_scheduler.metrics import SchedulerMetrics
+from axiom_telemetry.metrics import TelemetryMetrics
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = sorted(path for top in ("libs", "services") for path in (ROOT / top).rglob("*.py"))
+HOME = ROOT / "libs" / "axiom_common" / "runtime"
+ALL = [metric for service in SERVICES for metric in metrics_of(service)]
+SERIES_MAX = 5000
+SUFFIXES = {"counter": "_total"}
+PROCESS = "process_"
+
+
+def zero() -> float:
+    return 0.0
+
+
+def gateway_metrics() -> GatewayMetrics:
+    """All that a running gateway exposes."""
+    metrics = GatewayMetrics()
+    metrics.expose(
+        under_way=zero,
+        held=zero,
+        engines=zero,
+        peers=zero,
+        view_age_ms=lambda: None,
+        dropped=zero,
+        nats_refusals=zero,
+    )
+    return metrics
+
+
+def agent_metrics() -> AgentMetrics:
+    metrics = AgentMetrics()
+    metrics.expose(dropped=zero, nats_refusals=zero)
+    return metrics
+
+
+def scheduler_metrics() -> SchedulerMetrics:
+    metrics = SchedulerMetrics()
+    metrics.expose(dropped=zero, nats_refusals=zero)
+    return metrics
+
+
+def telemetry_metrics() -> TelemetryMetrics:
+    metrics = TelemetryMetrics()
+    metrics.expose(
+        members=zero, nodes=zero, engines=zero, pending=zero, dropped=zero, nats_refusals=zero
+    )
+    return metrics
+
+
+EXPOSED = [
+    (Gateway, gateway_metrics().registry),
+    (NodeAgent, agent_metrics().registry),
+    (Scheduler, scheduler_metrics().registry),
+    (Telemetry, telemetry_metrics().registry),
+]
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
+def test_a_name_says_service_and_unit(metric: Any) -> None:
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*_(seconds|bytes|total|ratio|count)", metric.what)
+    assert (metric.unit == "total") == (metric.kind == "counter")
+    assert metric.unit == "seconds" or metric.kind != "histogram"
+    assert metric.about.endswith(".")
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
+def test_every_label_has_a_bound(metric: Any) -> None:
+    for label in metric.labels:
+        assert bool(label.values) != bool(label.values_max and label.bound)
+        assert len(set(label.values)) == len(label.values)
+        assert label.name not in {"node", "adapter", "model", "tenant", "request", "decision"}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_process_has_few_series(service: type) -> None:
+    assert sum(metric.series_max for metric in metrics_of(service)) < SERIES_MAX
+
+
+@pytest.mark.parametrize(("service", "registry"), EXPOSED)
+def test_a_service_exposes_what_is_declared(service: type, registry: CollectorRegistry) -> None:
+    families = [family for family in registry.collect() if not family.name.startswith(PROCESS)]
+    names = {family.name + SUFFIXES.get(family.type, "") for family in families}
+    assert names == {metric.name for metric in metrics_of(service)}
+
+
+@pytest.mark.parametrize(("service", "registry"), EXPOSED)
+def test_a_service_tells_of_its_process(service: type, registry: CollectorRegistry) -> None:
+    assert (registry.get_sample_value("process_resident_memory_bytes") or 0.0) > 1e6
+    assert registry.get_sample_value("process_cpu_seconds_total") is not None
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_goes_wrong_on_the_bus_has_one_name(service: Any) -> None:
+    whats = {metric.what for metric in metrics_of(service)}
+    expected = {"invalid_messages_total", "dropped_messages_total", "nats_refusals_total"}
+    assert expected <= whats
+
+
+def test_closed_labels_list_what_the_code_can_say() -> None:
+    assert set(Gateway.VERDICT.values) == {verdict.value for verdict in Verdict}
+    endpoints = {endpoint.value for endpoint in Endpoint}
+    assert set(Gateway.ENDPOINT.values) == endpoints | {MODELS, OTHER}
+    outcomes = {applied.value for applied in Applied}
+    assert set(Scheduler.RECONCILES.labels[0].values) == outcomes | {"unavailable"}
+    assert len(NodeAgent.REPORTS_REDUCED.labels[0].values) == REDUCTIONS
+
+
+def test_values_from_outside_end_in_other() -> None:
+    metrics = gateway_metrics()
+    for number in range(10_000):
+        metrics.request("/v1/models", number)
+        metrics.decision(f"p{number}", "none", 1.0)
+    families = {family.name: family for family in metrics.registry.collect()}
+    requests = families["axiom_gateway_requests"].samples
+    assert len(requests) == Gateway.STATUS.most
+    assert len(families["axiom_gateway_decisions"].samples) == Gateway.PROFILE.most
+    assert sum(sample.value for sample in requests) == 10_000
+    last = {"endpoint": "/v1/models", "status": OTHER}
+    counted = metrics.registry.get_sample_value("axiom_gateway_requests_total", last)
+    assert counted == 10_000 - Gateway.STATUS.most + 1
+
+
+def test_no_metric_is_made_elsewhere() -> None:
+    made = {"Counter", "Gauge", "Histogram", "Info", "Summary", "Enum"}
+    elsewhere = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in PRODUCT
+        if path != HOME / "metrics.py" and not path.is_relative_to(ROOT / "libs" / "axiom_sim")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in made
+        and any(keyword.arg == "registry" for keyword in node.keywords)
+    ]
+    names = {"CounterName", "GaugeName", "HistogramName"}
+    declared = {
+        path
+        for path in PRODUCT
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+    }
+    assert not elsewhere
+    assert declared == {HOME / "metric_names.py"}
+
+
+def test_the_page_is_what_its_command_makes() -> None:
+    told = (ROOT / "docs" / "metrics.md").read_text()
+    made = page().rstrip("\n") + "\n"
+    assert told == made, "python -m axiom_common.runtime.metric_reference > docs/metrics.md"
