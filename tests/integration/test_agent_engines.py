@@ -3,6 +3,7 @@ there yet, others that come and go with the settings file."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +37,16 @@ class Telling:
     def faults(self, body: bytes) -> None:
         with urlopen(Request(f"{self.server.url}/sim/faults", data=body), timeout=5) as answer:
             assert answer.status == 200
+
+    def word(self) -> list[tuple[str, AdapterState]]:
+        """What it holds, by its own word: oldest first."""
+        asked = Request(
+            f"{self.server.url}/axiom/v1/state", headers={"authorization": f"Bearer {TOKEN}"}
+        )
+        with urlopen(asked, timeout=5) as answer:
+            told = json.load(answer)["residency"]
+        names, in_hbm = told["names"], set(told["hbm"])
+        return [(names[str(n)], RESIDENT if n in in_hbm else HOST) for n in told["host"]]
 
 
 @pytest.fixture
@@ -126,6 +137,25 @@ async def test_a_new_process_of_an_engine_that_tells_holds_nothing(
         assert await node.ensured("ad1") is EnsureOutcome.RESIDENT
         await node.told(lambda: sources(node.state) == {ResidencySource.EXTENSION})
         assert 'axiom_node_agent_engine_restarts_total{engine="n1.e1"} 1.0' in metrics(node)
+
+
+async def test_what_an_engine_told_while_its_agent_was_paused_is_not_missed(
+    tmp_path: Path, region: RegionId, nats_url: str, telling: Telling, folders: Path
+) -> None:
+    agent = tmp_path / "agent"
+    async with running_agent(agent, region, nats_url, telling.settings, folders) as node:
+        await node.ready()
+        for adapter in ADAPTERS:
+            assert await node.ensured(adapter) is EnsureOutcome.RESIDENT
+        node.agent.pause()
+        # More than its socket takes: what is lost shows as a gap.
+        for number in range(60):
+            await node.complete(f"{ADAPTERS[number * 7 % 4]}~1", tokens=1)
+        node.agent.resume()
+        await node.told(lambda: held(node.state) == telling.word(), within_s=15.0)
+        await node.complete("ad2~1", tokens=1)
+        await node.told(lambda: held(node.state) == telling.word())
+        assert telling.word()[-1] == ("ad2~1", RESIDENT)
 
 
 async def test_engines_come_and_go_with_the_settings_file(
