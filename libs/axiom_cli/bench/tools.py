@@ -19,11 +19,11 @@ from axiom_cli.bench.processes import running
 from axiom_cli.stack.servers import HOST
 from axiom_common.errors import NotFoundError, UnavailableError
 
-CHUNKS = 128
+CHUNKS = 64
 """Events of a stream, before its last one."""
 GAP_US = 5_000
 """Between two events; the first one is due so long after the request."""
-LOAD_GRACE_S = 60.0
+LOAD_GRACE_S = 80.0
 _SOURCES = Path(__file__).parent / "native"
 _FIRST_PORTS = range(20_000, 32_000, 2_000)
 _COMPILE_TIMEOUT_S = 60.0

@@ -27,7 +27,7 @@
 enum { EVENTS = 256, READ_AT_ONCE = 1 << 17, HEAD_MAX = 1 << 15, SAMPLES_MAX = 4 << 20 };
 enum where { IDLE, HEAD, SIZED, CHUNK_SIZE, CHUNK, CHUNK_END, TRAILER };
 static const char DATA[] = "data:";
-static const double GRACE_S = 40.0; /* for what is under way at the end */
+static const double GRACE_S = 60.0; /* for what is under way at the end */
 
 struct conn {
   int fd, ok;
