@@ -30,8 +30,8 @@ up: $(STAMP)     ## start the same stack and leave it running until Ctrl-C
 	@$(VENV)/bin/axiom up
 
 lint: $(STAMP)   ## ruff, mypy, import contracts
-	$(VENV)/bin/ruff check libs services tests
-	$(VENV)/bin/ruff format --check libs services tests
+	$(VENV)/bin/ruff check libs services tests deploy
+	$(VENV)/bin/ruff format --check libs services tests deploy
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
