@@ -65,9 +65,14 @@ def _serves(engine: EngineView, model: str) -> bool:
 
 
 def lines(
-    regions: Mapping[str, RegionStatus], nodes: Sequence[Seen], *, width: int, trouble: str = ""
+    regions: Mapping[str, RegionStatus],
+    nodes: Sequence[Seen],
+    *,
+    width: int,
+    height: int | None = None,
+    trouble: str = "",
 ) -> list[Text]:
-    """All that is shown; `trouble` is why it is not fresh."""
+    """All that is shown, of nodes as many as fit; `trouble` is why it is not fresh."""
     found = []
     for name, region in sorted(regions.items()):
         found.append(_region(name, region))
@@ -75,8 +80,12 @@ def lines(
         found.append(Text("no node is known" if regions else "nothing is known yet", style="dim"))
     elif any(seen.view.engines for seen in nodes):
         found.append(Text("  " + _HEADS, style="bold"))
-    for seen in nodes:
-        found += _node(seen, width)
+    for shown, seen in enumerate(nodes):
+        told = list(_node(seen, width))
+        if height is not None and shown and len(found) + len(told) >= height:
+            found.append(Text(f"and {len(nodes) - shown} more: --node and --model choose"))
+            break
+        found += told
     for line in found:
         line.truncate(width, overflow="ellipsis")
     return [Text(trouble, style=NOW), *found] if trouble else found

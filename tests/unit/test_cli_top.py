@@ -150,6 +150,15 @@ def test_no_line_is_wider_than_the_terminal_and_no_adapter_is_lost() -> None:
         assert all(name in text for name in names)
 
 
+def test_more_nodes_than_fit_are_counted() -> None:
+    seen = [Seen(NODE.model_copy(update={"node": f"n{n}"})) for n in range(1000)]
+    text = [line.plain for line in lines({"eu": REGION}, seen, width=WIDTH, height=24)]
+    assert len(text) <= 24
+    shown_nodes = sum(line.startswith("n") for line in text)
+    assert text[-1] == f"and {1000 - shown_nodes} more: --node and --model choose"
+    assert len(lines({"eu": REGION}, seen[:1], width=WIDTH, height=2)) > 2
+
+
 def test_an_empty_region_and_an_absent_gateway_are_said() -> None:
     assert shown().endswith("no node is known")
     assert "nothing is known yet" in "\n".join(x.plain for x in lines({}, [], width=WIDTH))

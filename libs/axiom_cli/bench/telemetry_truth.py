@@ -30,7 +30,7 @@ from axiom_common.errors import AxiomError, UnavailableError
 from axiom_common.model.ids import RegionId
 from axiom_common.wire.schemas import NodeRecord, decode
 
-TRUTH_TIMEOUT_S = 10.0
+TRUTH_TIMEOUT_S = 30.0
 POLL_S = 0.25
 SHOWN = 3
 SLOW_CONSUMER = "Slow Consumer"
