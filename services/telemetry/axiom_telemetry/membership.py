@@ -18,7 +18,8 @@ from axiom_common.state.lease import LeaseTimes
 from axiom_common.wire import keys
 from axiom_telemetry.sharing import Sharing
 
-LEASE_TIMES = LeaseTimes(ttl_ms=2_000.0, margin_ms=500.0, renew_ms=600.0, retry_ms=200.0)
+LEASE_TIMES = LeaseTimes(ttl_ms=2_000.0, margin_ms=500.0, renew_ms=400.0, retry_ms=200.0)
+"""A holder finds its lease gone at the next renewal, which is within `sharing.GRACE_MS`."""
 OPEN_RETRY_MS = 500.0
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from axiom_common.model.ids import NodeId
 from axiom_common.policy.rendezvous import rendezvous, stable_hash
 
-GRACE_MS = 500.0
+GRACE_MS = 700.0
 HANDOVER_MS = 3_000.0
 JOIN_MS = 1_000.0
 MEMBERS_MAX = 64
