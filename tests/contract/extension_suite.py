@@ -122,8 +122,8 @@ class Ear:
 class Crowd:
     """Clients that use, load, unload, hang up and ask for nonsense, all at once."""
 
-    def __init__(self, ear: Ear, seed: int) -> None:
-        self.client = ear.client
+    def __init__(self, client: VllmClient, seed: int) -> None:
+        self.client = client
         self.chance = random.Random(seed)
         self.done: Counter[str] = Counter()
 
@@ -187,7 +187,7 @@ class ExtensionSuite:
         await driver.close()
 
     async def test_the_pushed_state_is_the_engines_own(self, ear: Ear) -> None:
-        crowd = Crowd(ear, seed=7)
+        crowd = Crowd(ear.client, seed=7)
         for _ in range(ROUNDS):
             async with asyncio.TaskGroup() as clients:
                 for number in range(AT_ONCE):

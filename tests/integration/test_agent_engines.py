@@ -3,6 +3,7 @@ there yet, others that come and go with the settings file."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Iterator
@@ -10,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import aiohttp
 import pytest
 from tests.agent_process import NODE, Node, get_json, running_agent, write_settings
+from tests.contract.extension_suite import NAMES, Crowd
 from tests.contract.simulated_engine import adapter_folders, simulated_engine
+from tests.contract.vllm_client import VllmClient
 from tests.eventually import eventually
 from tests.servers import ChildServer
 
@@ -39,14 +43,15 @@ class Telling:
             assert answer.status == 200
 
     def word(self) -> list[tuple[str, AdapterState]]:
-        """What it holds, by its own word: oldest first."""
+        """What it holds under a name, by its own word: oldest first."""
         asked = Request(
             f"{self.server.url}/axiom/v1/state", headers={"authorization": f"Bearer {TOKEN}"}
         )
         with urlopen(asked, timeout=5) as answer:
-            told = json.load(answer)["residency"]
-        names, in_hbm = told["names"], set(told["hbm"])
-        return [(names[str(n)], RESIDENT if n in in_hbm else HOST) for n in told["host"]]
+            told = json.load(answer)
+        names = {entry["id"]: name for name, entry in told["names"]["registered"].items()}
+        in_hbm, host = set(told["residency"]["hbm"]), told["residency"]["host"]
+        return [(names[n], RESIDENT if n in in_hbm else HOST) for n in host if n in names]
 
 
 @pytest.fixture
@@ -156,6 +161,44 @@ async def test_what_an_engine_told_while_its_agent_was_paused_is_not_missed(
         await node.complete("ad2~1", tokens=1)
         await node.told(lambda: held(node.state) == telling.word())
         assert telling.word()[-1] == ("ad2~1", RESIDENT)
+
+
+async def test_after_a_crowd_the_view_is_what_the_engine_holds_whoever_died(
+    tmp_path: Path, region: RegionId, nats_url: str, telling: Telling, folders: Path
+) -> None:
+    agent = tmp_path / "agent"
+    # No connection outlives a request: the engine's death is none of the client's.
+    connector = aiohttp.TCPConnector(force_close=True)
+    async with (
+        aiohttp.ClientSession(connector=connector) as http,
+        running_agent(agent, region, nats_url, telling.settings, folders) as node,
+    ):
+        await node.ready()
+        url = telling.server.url
+        client = VllmClient(url, http, base="tiny", path=lambda n: f"{folders}/ad{n % 4}")
+        for seed in range(4):
+            crowd = Crowd(client, seed)
+            async with asyncio.TaskGroup() as clients:
+                for number in range(4):
+                    clients.create_task(crowd.one(), name=f"client {number}")
+                if seed == 1:
+                    node.agent.kill()
+                    node.agent.start()
+            if seed == 2:
+                telling.server.kill()
+                telling.server.start()
+                await client.load(NAMES[0], 0)
+
+            def agrees() -> bool:
+                return tiers(node.state) == telling.word() and sources(node.state) <= {
+                    ResidencySource.EXTENSION
+                }
+
+            await node.told(agrees, within_s=20.0)
+
+
+def tiers(state: EngineState) -> list[tuple[str, AdapterState]]:
+    return [(name, tier) for name, tier in held(state) if tier in (RESIDENT, HOST)]
 
 
 async def test_engines_come_and_go_with_the_settings_file(
