@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from axiom_common.model.ids import NodeId
-from axiom_telemetry.membership import LEASE_TIMES
 from axiom_common.state.resyncs import A_SECOND, BURST, EVERY_MS, FIRST_MS, Resyncs
+from axiom_telemetry.membership import LEASE_TIMES
 from axiom_telemetry.sharing import GRACE_MS, HANDOVER_MS, JOIN_MS, Sharing, owner
 
 NODES = [NodeId(f"n{n}") for n in range(40)]
