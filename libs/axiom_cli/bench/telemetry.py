@@ -78,6 +78,7 @@ async def bench_telemetry(options: TelemetryBenchOptions) -> None:
         raise InvalidInputError("there are fewer nodes than agents", path="agents")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     console = progress_console()
+    load = os.getloadavg()[0]
     folder = Path(tempfile.mkdtemp(prefix="axiom-bench-telemetry-"))
     published = options.nodes - options.agents
     console.print(f"starting: {options.agents} agents, {published} published nodes", style="dim")
@@ -94,7 +95,7 @@ async def bench_telemetry(options: TelemetryBenchOptions) -> None:
         console.print(f"logs: {folder}", markup=False)
         raise
     shutil.rmtree(folder)
-    figures = _figures(options, measured)
+    figures = _figures(options, measured) | {"load_average_before": round(load, 2)}
     if options.as_json:
         print_figures(figures)
     else:
