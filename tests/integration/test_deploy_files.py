@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,14 @@ def test_what_the_image_copies_is_not_left_out_of_its_context() -> None:
     assert "*" in rules
     assert copied == let_in
     assert all((ROOT / path).exists() for path in copied)
-    assert fnmatch.filter(rules, "**/*")
+
+
+def test_a_wheel_holds_every_package() -> None:
+    """What is installed for development finds packages that a wheel would lack."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packed = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    tops = (*(ROOT / "libs").iterdir(), *(ROOT / "services").glob("*/axiom_*"))
+    assert packed == {str(top.relative_to(ROOT)) for top in tops if (top / "__init__.py").exists()}
 
 
 def test_both_stages_are_the_same_pinned_python() -> None:
