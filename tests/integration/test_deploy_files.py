@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.compose_host import BINARIES, ROOT, compose_project
+from tests.compose_host import BINARIES, IMAGE_ENVIRONMENT, ROOT, compose_project
 
 from axiom_cli.nats_config.permissions import DOMAIN
 from axiom_gateway.app import CUT_GRACE_MS
 from axiom_gateway.settings import GatewaySettings
+from axiom_node_agent.settings import AgentSettings
+from axiom_scheduler.settings import SchedulerSettings
+from axiom_telemetry.settings import TelemetrySettings
 
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
@@ -108,6 +111,22 @@ def test_a_process_sees_the_seed_of_its_own_user_only() -> None:
     assert seen == {"eu-nats": "server", "us-nats": "server"}
 
 
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_variables_are_settings_that_there_are(name: str) -> None:
+    """Settings look for their own variables: one with a mistyped name would go unnoticed."""
+    given = {v for v in SERVICES[name].get("environment", {}) if v.startswith("AXIOM_")}
+    kinds = {
+        "axiom-gateway": GatewaySettings,
+        "axiom-node-agent": AgentSettings,
+        "axiom-scheduler": SchedulerSettings,
+        "axiom-telemetry": TelemetrySettings,
+    }
+    kind = kinds.get((SERVICES[name].get("command") or [""])[0])
+    assert given == set() if kind is None else given
+    fields = kind.model_fields if kind is not None else {}
+    assert {variable.removeprefix("AXIOM_").lower() for variable in given} <= set(fields)
+
+
 def test_agents_use_the_domain_that_their_accounts_import() -> None:
     nodes = [
         s["environment"] for s in SERVICES.values() if "AXIOM_NODE" in s.get("environment", {})
@@ -168,6 +187,13 @@ def test_what_the_image_copies_is_not_left_out_of_its_context() -> None:
     assert "*" in rules
     assert copied == let_in
     assert all((ROOT / path).exists() for path in copied)
+
+
+def test_the_image_sets_what_tests_set_in_its_place() -> None:
+    said = re.findall(r"^ENV (.+)$", DOCKERFILE.read_text(), flags=re.MULTILINE)[-1]
+    variables = dict(word.split("=", 1) for word in said.split())
+    assert variables.pop("PATH") == "/opt/axiom/bin:$PATH"
+    assert variables == IMAGE_ENVIRONMENT
 
 
 def test_a_wheel_holds_every_package() -> None:

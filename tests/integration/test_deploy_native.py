@@ -20,7 +20,7 @@ from tests.compose_host import ROOT, ComposeHost, compose_project
 from axiom_cli.stack.servers import nats_binary, valkey_binary
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(sys.platform != "linux", reason="needs all of 127.0.0.0/8"),
 ]
 REGIONS = ("eu", "us")
@@ -124,12 +124,12 @@ def test_prometheus_finds_figures_at_each_of_its_targets(host: ComposeHost) -> N
 
 
 def test_a_health_check_fails_once_its_service_is_gone(host: ComposeHost) -> None:
-    """Last but one: it ends a scheduler of each pair."""
+    """Last but one: it ends one of a pair."""
     process = host.processes["us-scheduler-2"]
-    assert host.check("us-scheduler-2").returncode == 0
+    assert host.check("us-scheduler-2")
     process.terminate()
     process.wait(30)
-    assert host.check("us-scheduler-2").returncode == 1
+    assert not host.check("us-scheduler-2")
 
 
 def test_services_end_by_themselves_when_they_are_told_to(host: ComposeHost) -> None:
