@@ -71,8 +71,11 @@ class TelemetryRegion:
         return {part: sum(p.rss_bytes() for p in of) for part, of in self.parts.items()}
 
     def sent(self) -> publisher.Sent:
-        """What the publisher says that it sent."""
-        content = (self.folder / publisher.SENT).read_bytes()
+        """What the publisher says that it sent; UnavailableError before its first word."""
+        try:
+            content = (self.folder / publisher.SENT).read_bytes()
+        except FileNotFoundError as error:
+            raise UnavailableError("the publisher says nothing") from error
         return msgspec.json.decode(content, type=publisher.Sent)
 
 
