@@ -23,7 +23,9 @@ from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId, engine_id
 from axiom_common.model.tenant import DEFAULT_TENANT
 from axiom_common.ports.gpu import Gpus
+from axiom_common.ports.tracing import Tracer
 from axiom_common.runtime.http_server import HttpServer
+from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.gpus import FakeGpus
 from axiom_common.testing.host import FakeHost
@@ -152,8 +154,9 @@ class Region:
     def _superseded(self) -> None:
         raise AssertionError("one agent at a time")
 
-    async def start_gateway(self, **settings: Any) -> Gateway:
-        gateway = Gateway(self, GatewaySettings(region=REGION, **({"gateway": "gw"} | settings)))
+    async def start_gateway(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> Gateway:
+        told = GatewaySettings(region=REGION, **({"gateway": "gw"} | settings))
+        gateway = Gateway(self, told, tracer)
         await gateway.start()
         return gateway
 
@@ -218,7 +221,9 @@ async def _answer(response: aiohttp.ClientResponse) -> Answer:
 class Gateway:
     """A gateway on a socket, and a client of it."""
 
-    def __init__(self, region: Region, settings: GatewaySettings) -> None:
+    def __init__(
+        self, region: Region, settings: GatewaySettings, tracer: Tracer = NO_TRACER
+    ) -> None:
         self.region = region
         self.bus = FakeBus(region.owner, region.hub)
         self.app = GatewayApp(
@@ -228,6 +233,7 @@ class Gateway:
             cache=region.cache,
             clock=region.clock,
             nonce=settings.gateway,
+            tracer=tracer,
         )
         self._drain_s = settings.drain_ms / 1e3 + 2
 

@@ -70,11 +70,14 @@ def test_keys_do_not_share_their_minute(lines: Lines) -> None:
     assert [line["event"] for line in lines()] == ["a", "b"]
 
 
-def test_an_exception_is_one_line(lines: Lines) -> None:
+def test_a_defect_is_told_by_its_type_and_way_and_not_by_its_words(lines: Lines) -> None:
     log = Log("part", SteppedClock())
     try:
-        raise ValueError("because")
-    except ValueError:
-        log.exception("broken")
+        json.loads("what a client sent")
+    except ValueError as error:
+        log.defect("broken", error, request="r-1")
     (line,) = lines()
-    assert "ValueError: because" in line["exception"]
+    assert (line["event"], line["request"], line["error"]) == ("broken", "r-1", "JSONDecodeError")
+    assert line["way"][0].startswith("test_runtime_logging.py:")
+    assert line["way"][-1].endswith("raw_decode")
+    assert "client" not in json.dumps(line)

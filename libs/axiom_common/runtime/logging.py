@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 from axiom_common.ports.clock import Clock
@@ -12,6 +14,7 @@ from axiom_common.ports.clock import Clock
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _REPEAT_MS = 60_000.0
 _KEYS_MAX = 1024
+_FRAMES_MAX = 16
 
 
 class _JsonFormatter(logging.Formatter):
@@ -70,9 +73,15 @@ class Log:
         """Something is broken and a person should look."""
         self._write(logging.ERROR, event, None, fields)
 
-    def exception(self, event: str, **fields: object) -> None:
-        """As `error`, with the exception that is being handled."""
-        self._write(logging.ERROR, event, None, fields, exc_info=True)
+    def defect(self, event: str, error: Exception, **fields: object) -> None:
+        """As `error`, with the type of `error` and the way it took, the last call last.
+
+        Not its words: they may quote what a client sent.
+        """
+        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
+        fields["error"] = type(error).__name__
+        fields["way"] = [f"{Path(at.filename).name}:{at.lineno} {at.name}" for at in frames]
+        self._write(logging.ERROR, event, None, fields)
 
     def _write(
         self,
@@ -80,8 +89,6 @@ class Log:
         event: str,
         key: str | None,
         fields: dict[str, object],
-        *,
-        exc_info: bool = False,
     ) -> None:
         if key is not None:
             now = self._clock.now_ms()
@@ -93,4 +100,4 @@ class Log:
             self._last_ms[key] = now
             if left_out := self._left_out.pop(key, 0):
                 fields["left_out"] = left_out
-        self._logger.log(level, event, exc_info=exc_info, extra={"fields": fields})
+        self._logger.log(level, event, extra={"fields": fields})

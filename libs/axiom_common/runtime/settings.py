@@ -33,6 +33,7 @@ RedisUrl = Annotated[
 ]
 """One server, or some nodes of a cluster: `redis+cluster://user:password@host:port,host:port`; with
 an `s` behind `redis` over TLS."""
+HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1024)]
 PositiveMs = Annotated[float, Field(gt=0, le=3_600_000)]
 
 

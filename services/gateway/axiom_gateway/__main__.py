@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
@@ -16,12 +18,17 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import SettingsError
 from axiom_common.model.ids import RegionId
 from axiom_common.policy.profile import BUILT_IN
+from axiom_common.ports.clock import Clock
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.lifecycle import run_process
 from axiom_common.runtime.logging import Log, set_up_logging
 from axiom_common.runtime.settings import exit_on_bad_settings, load_settings
+from axiom_common.runtime.tracing import NO_TRACER
 from axiom_gateway.app import CUT_GRACE_MS, GatewayApp
 from axiom_gateway.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from axiom_common.drivers.otlp_tracer import OtlpTracer
 
 SERVICE = "gateway"
 
@@ -41,6 +48,7 @@ async def serve(
         credentials=NatsCredentials.of(settings),
     )
     bus = NatsBus(connection)
+    tracer = _otlp_tracer(settings, clock)
     app = GatewayApp(
         settings,
         bus=bus,
@@ -48,6 +56,7 @@ async def serve(
         cache=cache,
         clock=clock,
         nonce=secrets.token_hex(6),
+        tracer=tracer or NO_TRACER,
     )
     await connection.start(group)
     asgi = await app.start(group)
@@ -63,6 +72,27 @@ async def serve(
     await bus.close()
     await connection.close()
     await cache.close()
+    if tracer is not None:
+        await tracer.close()
+
+
+def _otlp_tracer(settings: GatewaySettings, clock: Clock) -> OtlpTracer | None:
+    if settings.otlp_endpoint is None:
+        return None
+    # A third of a second and 20 MB that only a process needs which traces.
+    from axiom_common.drivers.otlp_tracer import OtlpTracer
+
+    return OtlpTracer(
+        settings.otlp_endpoint,
+        ratio=settings.trace_ratio,
+        random=random.Random(secrets.token_bytes(16)),
+        resource={
+            "service.name": f"axiom-{SERVICE}",
+            "service.instance.id": settings.gateway,
+            "axiom.region": settings.region,
+        },
+        clock=clock,
+    )
 
 
 def main() -> None:
@@ -77,6 +107,8 @@ def main() -> None:
     parser.add_argument("--redis-url", help="shadow cache")
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", type=int, help="port of all its APIs; 0 takes a free one")
+    parser.add_argument("--otlp-endpoint", help="collector of traces; none: nothing is traced")
+    parser.add_argument("--trace-ratio", type=float, help="part of the requests that are traced")
     parser.add_argument("--default-profile", help=f"one of: {', '.join(BUILT_IN)}")
     flags = vars(parser.parse_args())
     try:

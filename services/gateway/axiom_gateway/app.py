@@ -15,10 +15,12 @@ from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.registry import Registry
 from axiom_common.ports.shadow_cache import ShadowCache
+from axiom_common.ports.tracing import Tracer
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import REGISTRY_AWAY, REGISTRY_RESET, Readiness, ops_routes
+from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys
 from axiom_gateway.admin import AdminView, SeenRegion, admin_app
 from axiom_gateway.asgi import App, Receive, Scope, Send
@@ -60,6 +62,7 @@ class GatewayApp:
         cache: ShadowCache,
         clock: Clock,
         nonce: str,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._settings = settings
         self._region = RegionId(settings.region)
@@ -67,6 +70,7 @@ class GatewayApp:
         self._registry = registry
         self._clock = clock
         self._nonce = nonce
+        self._tracer = tracer
         self._ids = 0
         self._log = Log("axiom.gateway", clock)
         self._registry_away = False
@@ -138,11 +142,13 @@ class GatewayApp:
                 hold=self.hold,
                 decisions=self.decisions,
                 metrics=self.metrics,
+                log=self._log,
             ),
             metrics=self.metrics,
             profiles=BUILT_IN,
             new_id=self._new_id,
             started=self._started,
+            tracer=self._tracer,
             catalog_known=lambda: self._watch.synced,
         )
         prober = Prober(self._clock, silent=self.state.silent_engines, found=self.state.probed)

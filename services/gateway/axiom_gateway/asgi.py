@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from axiom_common.errors import AxiomError
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.wire import headers
 from axiom_gateway.errors import ApiError, too_large
@@ -28,7 +29,7 @@ WATCH_AFTER_S = 0.01
 _RETRY_AFTER = headers.RETRY_AFTER.encode()
 
 
-class ClientGoneError(Exception):
+class ClientGoneError(AxiomError):
     """The client closed its connection; nobody reads what would be sent."""
 
 

@@ -25,10 +25,14 @@ import xxhash
 from axiom_common.model.decision import Decision, LoadKind, Query
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.ids import EngineId
-from axiom_common.model.outcome import Outcome
+from axiom_common.model.outcome import Ending, Outcome
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
+from axiom_common.ports.tracing import Span, SpanKind
+from axiom_common.runtime.logging import Log
+from axiom_common.runtime.tracing import NO_SPAN
 from axiom_common.wire import headers
+from axiom_gateway import spans
 from axiom_gateway.asgi import Exchange
 from axiom_gateway.catalog import Target, name_at
 from axiom_gateway.decisions import DecisionLog, DecisionRecord
@@ -54,6 +58,9 @@ PAUSE_MS_MIN = 25.0
 PAUSE_MS_MAX = 400.0
 """Between two rounds of asking agents that had no idle slot; doubles within these bounds."""
 
+LOGGED = frozenset({Ending.REFUSED, Ending.BROKEN, Ending.CUT})
+"""Ends that somebody may want to look into; a defect has a line of its own."""
+
 _ENGINE = headers.ENGINE.encode()
 
 
@@ -69,6 +76,8 @@ class Job:
     exchange: Exchange
     arrived_ms: float
     hold_left_ms: float
+    span: Span = NO_SPAN
+    deciding: Span = NO_SPAN
     failures: int = 0
     failed: tuple[EngineId, ...] = ()
     refused: tuple[EngineId, ...] = ()
@@ -104,7 +113,9 @@ class Dispatcher:
         hold: HoldQueue,
         decisions: DecisionLog,
         metrics: GatewayMetrics,
+        log: Log,
     ) -> None:
+        self._log = log
         self._clock = clock
         self._state = state
         self._proxy = proxy
@@ -117,13 +128,17 @@ class Dispatcher:
         """Serve it, or raise the ApiError to answer with."""
         while job.failures < FAILURES_MAX and job.setbacks < SETBACKS_MAX:
             job.attempt += 1
-            decision = await self._decide(job)
+            with job.span.child(spans.DECIDE) as job.deciding:
+                decision = await self._decide(job)
             assert decision.winner is not None
             engine = decision.winner.engine
             try:
                 if not await self._usable(job, engine, decision.load):
                     continue
-                outcome = await self._forward(job, engine, decision.booking)
+                with job.span.child(spans.ENGINE, SpanKind.CLIENT) as span:
+                    outcome = await self._forward(job, engine, decision.booking, span)
+                    if span.recorded:
+                        spans.tell_try(span, engine, outcome)
             finally:
                 self._state.release(decision.booking)
             if outcome.verdict is Verdict.BROKEN:
@@ -154,6 +169,26 @@ class Dispatcher:
             last.usage if last else UNTOLD,
         )
         self._decisions.end(job.id, outcome)
+        if job.span.recorded:
+            spans.tell_outcome(job.span, outcome, model=job.request.model, profile=job.profile)
+        if outcome.ending in LOGGED:
+            self._say(job, outcome)
+
+    def _say(self, job: Job, outcome: Outcome) -> None:
+        """One line, with what finds the request everywhere else, and no word of it."""
+        ending, reason = outcome.ending.value, outcome.reason and outcome.reason.value
+        self._log.warning(
+            f"request {ending}",
+            once_a_minute=f"{ending} {reason} {outcome.engine}",
+            request=job.request_id,
+            decision=job.id,
+            trace=job.span.trace_id,
+            model=job.request.model,
+            reason=reason,
+            engine=outcome.engine,
+            status=outcome.status,
+            retries=outcome.retries,
+        )
 
     async def _decide(self, job: Job) -> Decision:
         """A decision with a winner, at once or after a hold; ApiError when there is none."""
@@ -234,7 +269,10 @@ class Dispatcher:
         if spec is None or (load is LoadKind.NONE and engine not in job.forgotten):
             return True
         asked_ms = self._clock.now_ms()
-        result = await self._ensurer.ensure(engine, spec)
+        with job.span.child(spans.LOAD, SpanKind.CLIENT) as span:
+            result = await self._ensurer.ensure(engine, spec)
+            if span.recorded:
+                spans.tell_load(span, engine, spec.engine_name, result)
         job.load_ms = (job.load_ms or 0.0) + self._clock.now_ms() - asked_ms
         if result is None:
             # Nobody to ask: an engine that has the name loads it when the request comes.
@@ -256,7 +294,7 @@ class Dispatcher:
             job.setbacks += 1
         return False
 
-    async def _forward(self, job: Job, engine: EngineId, booking: int) -> Try:
+    async def _forward(self, job: Job, engine: EngineId, booking: int, span: Span) -> Try:
         state = self._state.engine(engine)
         if state is None:
             return Try(verdict=Verdict.FAILED, detail="the engine left the region")
@@ -271,6 +309,7 @@ class Dispatcher:
             body=job.request.body_for(served_name),
             request_id=job.request_id,
             sent_ms=self._clock.now_ms(),
+            traced=span.passed_on,
         )
         job.exchange.set_header(_ENGINE, engine.encode())
 
@@ -305,6 +344,8 @@ class Dispatcher:
         job.reason = Reason.ALL_SATURATED if is_full else Reason.ENGINE_FAILED
 
     def _record(self, job: Job, query: Query, decision: Decision) -> None:
+        if job.deciding.recorded:
+            spans.tell_decision(job.deciding, decision)
         self._decisions.add(
             DecisionRecord(
                 id=job.id,

@@ -13,11 +13,12 @@ from axiom_common.model.ids import BASE
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import DEFAULT_TENANT, Tenant
 from axiom_common.ports.clock import Clock
+from axiom_common.ports.tracing import Span, Tracer
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.metrics import OTHER
 from axiom_common.wire import headers
-from axiom_gateway import errors
+from axiom_gateway import errors, spans
 from axiom_gateway.asgi import ClientGoneError, Exchange, Receive, Scope, Send
 from axiom_gateway.catalog import Catalog, ModelEntry, Target
 from axiom_gateway.dispatch import Dispatcher, Job
@@ -33,8 +34,11 @@ LAST_WORD_S = 5.0
 CLIENT_GONE_STATUS = 499
 """Counted for requests whose client went away before an answer began; nobody sees it."""
 
+_TRACEPARENT = headers.TRACEPARENT.encode()
+_TRACESTATE = headers.TRACESTATE.encode()
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _ENDPOINTS = {endpoint.value: endpoint for endpoint in Endpoint}
+_SPANS = {endpoint: f"POST {endpoint.value}" for endpoint in Endpoint}
 
 
 class V1:
@@ -53,6 +57,7 @@ class V1:
         profiles: Mapping[str, object],
         new_id: Callable[[], str],
         started: asyncio.Event,
+        tracer: Tracer,
         catalog_known: Callable[[], bool],
     ) -> None:
         self._settings = settings
@@ -65,6 +70,7 @@ class V1:
         self._profiles = profiles
         self._new_id = new_id
         self._started = started
+        self._tracer = tracer
         self._catalog_known = catalog_known
         self._under_way: set[Exchange] = set()
         self._buffered_bytes = 0
@@ -102,8 +108,8 @@ class V1:
             await exchange.drop_rest(self._settings.body_ms / 1e3)
         except ClientGoneError:
             exchange.status = CLIENT_GONE_STATUS
-        except Exception:  # noqa: BLE001 - the last resort of one request; logged whole
-            self._log.exception("request failed", path=exchange.path)
+        except Exception as error:  # noqa: BLE001 - the last resort of one request; logged
+            self._log.defect("request failed", error, endpoint=_label(exchange.path))
             await _fail(exchange, errors.internal())
         self._metrics.request(_label(exchange.path), exchange.status or CLIENT_GONE_STATUS)
 
@@ -116,6 +122,41 @@ class V1:
             raise errors.refused(Reason.SHUTTING_DOWN)
         if len(self._under_way) >= self._settings.requests_max:
             raise self._full()
+        with self._tracer.begin(
+            _SPANS[endpoint],
+            exchange.raw_header(_TRACEPARENT),
+            exchange.raw_header(_TRACESTATE),
+        ) as span:
+            if span.recorded:
+                spans.tell_request(
+                    span, decision_id=decision_id, request_id=request_id, path=endpoint.value
+                )
+            try:
+                await self._dispatch(exchange, endpoint, decision_id, request_id, span)
+            except ApiError as error:
+                spans.tell_refusal(span, error.status)
+                raise
+            except ClientGoneError:
+                raise
+            except Exception as error:
+                self._log.defect(
+                    "request failed",
+                    error,
+                    request=request_id,
+                    decision=decision_id,
+                    trace=span.trace_id,
+                )
+                spans.tell_refusal(span, errors.internal().status)
+                raise errors.internal() from error
+
+    async def _dispatch(
+        self,
+        exchange: Exchange,
+        endpoint: Endpoint,
+        decision_id: str,
+        request_id: str,
+        span: Span,
+    ) -> None:
         job: Job | None = None
         failed: Exception | None = None
         self._under_way.add(exchange)
@@ -136,6 +177,7 @@ class V1:
                     exchange=exchange,
                     arrived_ms=arrived_ms,
                     hold_left_ms=hold_left_ms,
+                    span=span,
                 )
                 await self._dispatcher.run(job)
         except TimeoutError:

@@ -24,8 +24,10 @@ from axiom_gateway.usage import UNTOLD, usage_in
 
 ANSWER_BYTES_MAX = 64 << 20
 REFUSAL_BYTES_MAX = 1 << 20
-PASSED_ON = (headers.TRACEPARENT.encode(), headers.TRACESTATE.encode(), b"user-agent")
+PASSED_ON = (b"user-agent",)
 """Request headers that an engine gets as the client sent them."""
+TRACE_HEADERS = (headers.TRACEPARENT.encode(), headers.TRACESTATE.encode())
+"""These as well where this process traces nothing itself."""
 SGLANG_NOT_LOADED = ("has never been loaded", "requested LoRA adapters are not loaded")
 _EVENT_STREAM = b"text/event-stream"
 
@@ -68,6 +70,8 @@ class Upstream(NamedTuple):
     body: bytes
     request_id: str
     sent_ms: float
+    traced: bytes | None = None
+    """Header lines of this process's own trace; None: those of the client are passed on."""
 
     @property
     def renaming(self) -> Renaming:
@@ -120,8 +124,8 @@ class Proxy:
 
 def _passed(to: Upstream, exchange: Exchange) -> bytes:
     """The request headers that the engine gets, as lines."""
-    lines = [b"x-request-id: ", to.request_id.encode(), b"\r\n"]
-    for name in PASSED_ON:
+    lines = [b"x-request-id: ", to.request_id.encode(), b"\r\n", to.traced or b""]
+    for name in PASSED_ON if to.traced is not None else (*TRACE_HEADERS, *PASSED_ON):
         if (value := exchange.raw_header(name)) is not None:
             lines += (name, b": ", value, b"\r\n")
     return b"".join(lines)

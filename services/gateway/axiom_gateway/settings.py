@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from axiom_common.policy.profile import BUILT_IN
-from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Token
+from axiom_common.runtime.settings import HttpUrl, Port, PositiveMs, ServiceSettings, Token
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -48,6 +48,10 @@ class GatewaySettings(ServiceSettings):
     """Longest silence of an engine inside one answer, the wait for its first token included."""
     request_limit_ms: PositiveMs = 3_600_000.0
     drain_ms: PositiveMs = 20_000.0
+    otlp_endpoint: HttpUrl | None = None
+    """A collector of traces (OTLP over HTTP), e.g. http://127.0.0.1:4318; none: no traces."""
+    trace_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.01
+    """How many of the requests are traced whose client does not say."""
 
     @field_validator("default_profile")
     @classmethod
