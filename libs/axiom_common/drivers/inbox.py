@@ -18,8 +18,11 @@ from axiom_common.runtime.lifecycle import Owner
 
 PENDING_MAX = 4096
 PENDING_BYTES_MAX = 64 << 20
-TURN_MAX = 32
+TURN_MIN = 32
 """Messages that are handled in one go: a burst of them must not keep requests waiting."""
+TURN_SHARE = 8
+"""Of many that wait one in so many is handled in one go: else who reads the socket, and takes a
+buffer full of them in each turn of his, would fill the inbox faster than it empties."""
 FAILED = b""
 """What who asked gets from a responder that failed: no message of Axiom is empty."""
 
@@ -71,12 +74,13 @@ class Inbox:
 
     async def run(self, handle: Callable[[Delivery], Awaitable[None]]) -> None:
         """Handle messages one after another, in order of arrival."""
-        handled = 0
+        left = TURN_MIN
         while (delivery := await self._next()) is not None:
             await self._guarded(handle, delivery)
-            handled += 1
-            if handled % TURN_MAX == 0:
+            left -= 1
+            if left <= 0:
                 await asyncio.sleep(0)
+                left = max(TURN_MIN, len(self._pending) // TURN_SHARE)
 
     async def run_concurrent(
         self, handle: Callable[[Delivery], Awaitable[None]], *, owner: Owner, concurrency: int
