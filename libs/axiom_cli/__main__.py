@@ -20,6 +20,7 @@ from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
 from axiom_cli.bench.telemetry import TelemetryBenchOptions, bench_telemetry
 from axiom_cli.demo.command import DemoOptions, demo
 from axiom_cli.doctor import Wanted, doctor
+from axiom_cli.explain import explain, question
 from axiom_cli.machine import commit, machine, version
 from axiom_cli.nats_config.command import write_config, write_key, write_setup
 from axiom_cli.output import FAILED, print_figures, told_errors
@@ -27,6 +28,9 @@ from axiom_cli.status import status
 from axiom_cli.tail import TailOptions, tail
 from axiom_cli.top import TopOptions, top
 from axiom_cli.up import UpOptions, up
+from axiom_cli.why import why
+from axiom_common.wire import headers
+from axiom_common.wire.decisions import EXPLAINED_MAX, PROMPT_TOKENS_MAX
 
 GATEWAY_PORT = 8080
 GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"
@@ -118,6 +122,41 @@ def top_command(
     options = TopOptions(url=url, nodes=tuple(node or ()), model=model, once=once, as_json=as_json)
     with told_errors(as_json=as_json), contextlib.suppress(KeyboardInterrupt):
         _run(top(options))
+
+
+@app.command("why")
+def why_command(
+    decision_id: Annotated[str, typer.Argument(help=f"{headers.DECISION} of an answer.")],
+    url: GatewayUrl = GATEWAY_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Why a request went to its engine, and what became of it. Ask the gateway that served it."""
+    with told_errors(as_json=as_json):
+        _run(why(url, decision_id, as_json=as_json))
+
+
+@app.command("explain")
+def explain_command(
+    model: Annotated[str, typer.Argument(help="A base model or an adapter.")],
+    url: GatewayUrl = GATEWAY_URL,
+    prompt_tokens: Annotated[
+        int, typer.Option(min=0, max=PROMPT_TOKENS_MAX, help="Length of the prompt.")
+    ] = 0,
+    profile: Annotated[
+        str | None, typer.Option(help="How to decide; else as the gateway does.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=EXPLAINED_MAX, help="Engines to show.")
+    ] = EXPLAINED_MAX,
+    after: Annotated[str, typer.Option(help="Only engines behind this id.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Where a request for a model would go now, and why not to the other engines."""
+    with told_errors(as_json=as_json):
+        asked = question(
+            model, prompt_tokens=prompt_tokens, profile=profile, limit=limit, after=after
+        )
+        _run(explain(url, asked, as_json=as_json))
 
 
 @telemetry_app.command("tail")

@@ -22,6 +22,7 @@ from axiom_common.errors import (
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.runtime.desired_store import Outcome
 from axiom_common.wire import headers, rest, views
+from axiom_common.wire.decisions import ExplainPost, Explanation, WhyView
 
 STATUS_PATH = "/admin/v1/status"
 NODES_PATH = "/admin/v1/nodes"
@@ -29,6 +30,8 @@ ENGINES_PATH = "/admin/v1/engines"
 MODELS_PATH = "/admin/v1/models"
 ADAPTERS_PATH = "/admin/v1/adapters"
 WATCH_PATH = "/admin/v1/watch"
+DECISIONS_PATH = "/admin/v1/decisions"
+EXPLAIN_PATH = "/admin/v1/explain"
 READY_PATH = "/readyz"
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 64 << 20
@@ -135,6 +138,15 @@ class Admin:
     async def engines(self) -> views.EngineList:
         """All engines with what is resident on each."""
         return await self._get(ENGINES_PATH, views.EngineList)
+
+    async def why(self, decision_id: str) -> WhyView:
+        """What is kept of one request; NotFoundError when this gateway keeps nothing of it."""
+        return await self._get(f"{DECISIONS_PATH}/{quote(decision_id, safe='')}", WhyView)
+
+    async def explain(self, asked: ExplainPost) -> Explanation:
+        """Where a request would go now."""
+        answer = await self._ask("POST", EXPLAIN_PATH, asked)
+        return self._parsed(EXPLAIN_PATH, answer, Explanation)
 
     async def ready(self) -> Ready:
         """Whether requests may be sent there."""

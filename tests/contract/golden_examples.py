@@ -19,7 +19,8 @@ from typing import Any, get_args
 import msgspec
 from tests.watched_nodes import watches_of
 
-from axiom_common.model import adapter, decision, engine, ensure, reason
+from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.model import adapter, decision, engine, ensure, outcome, reason
 from axiom_common.model.adapter import (
     AdapterSpec,
     AdapterState,
@@ -27,6 +28,7 @@ from axiom_common.model.adapter import (
     Residency,
     ResidencySource,
 )
+from axiom_common.model.decision import Candidate, Decision, LoadKind, Refused
 from axiom_common.model.engine import (
     EngineLimits,
     EngineRank,
@@ -43,13 +45,18 @@ from axiom_common.model.engine import (
 )
 from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.outcome import Ending, Outcome, Usage
 from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import Tenant
+from axiom_common.policy.profile import AXIOM, BUILT_IN
 from axiom_common.state.region_view import EngineBeat, NodeBeat
 from axiom_common.testing.registry import FakeBucket
-from axiom_common.wire import desired, headers, keys, rest, schemas, subjects, views
+from axiom_common.wire import decisions, desired, headers, keys, rest, schemas, subjects, views
 from axiom_gateway.admin import AdminView, admin_app
+from axiom_gateway.admin_decisions import DecisionDesk, decision_routes
+from axiom_gateway.decisions import DecisionLog
+from axiom_gateway.state import GatewayState
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 HEX_WIDTH = 64
@@ -226,6 +233,49 @@ DECLARED: tuple[desired.Declared, ...] = (
 )
 FLOOR = 17
 
+CANDIDATE = Candidate(
+    engine=ENGINE,
+    tier=1,
+    cost_ms=1_352.5,
+    composite=0.25,
+    terms_ms=(120.5, 32.0, 1_200.0, 0.0, 0.0, 0.0),
+    values=(0.75, 0.0, 0.5, 0.5, 1.0, 1.0),
+)
+DECISION = Decision(
+    profile="axiom",
+    winner=CANDIDATE,
+    runners_up=(CANDIDATE._replace(engine=EngineId("node-2.a"), tier=2, composite=0.0),),
+    load=LoadKind.FROM_HOST,
+    refusals={Reason.QUARANTINED: 3, Reason.DRAINING: 1},
+    booking=17,
+    stale=True,
+)
+OUTCOME = Outcome(
+    ending=Ending.SERVED,
+    status=200,
+    reason=None,
+    engine=ENGINE,
+    retries=1,
+    held_ms=12.5,
+    load_ms=1_180.0,
+    total_ms=3_200.25,
+    ttft_ms=140.5,
+    tpot_ms=12.25,
+    usage=Usage(prompt_tokens=256, completion_tokens=128, cached_tokens=64),
+    matched_tokens=48,
+)
+DECISION_VIEW = decisions.DecisionView.of(DECISION, AXIOM.weights)
+CANDIDATE_VIEW = decisions.CandidateView.of(CANDIDATE, AXIOM.weights)
+ATTEMPT_VIEW = decisions.AttemptView(
+    attempt=2, age_ms=900.5, excluded=("node-3.a",), decision=DECISION_VIEW
+)
+JUDGED = (
+    decisions.JudgedEngine.of(CANDIDATE, AXIOM.weights),
+    decisions.JudgedEngine.of(
+        Refused(engine=EngineId("node-3.a"), reason=Reason.DRAINING), AXIOM.weights
+    ),
+)
+
 NODE_VIEW = views.NodeView.of(NODE_STATE, liveness="alive", heard_age_ms=120.5)
 REST: tuple[rest.BaseModel, ...] = (
     rest.AdapterPut(
@@ -264,6 +314,32 @@ REST: tuple[rest.BaseModel, ...] = (
             )
         }
     ),
+    JUDGED[0],
+    CANDIDATE_VIEW,
+    CANDIDATE_VIEW.parts[2],
+    DECISION_VIEW,
+    ATTEMPT_VIEW,
+    decisions.OutcomeView.of(OUTCOME),
+    decisions.WhyView(
+        id="5f3a-1c",
+        base_model="llama-3-8b",
+        adapter="acme/sql.v2~3",
+        prompt_tokens=250,
+        attempts=(ATTEMPT_VIEW,),
+        outcome=None,
+    ),
+    decisions.ExplainPost(
+        model="acme/sql.v2", prompt_tokens=250, profile="axiom", limit=2, after="node-0.z"
+    ),
+    decisions.Explanation(
+        model="acme/sql.v2",
+        base_model="llama-3-8b",
+        adapter="acme/sql.v2~3",
+        prompt_tokens=250,
+        decision=DECISION_VIEW,
+        engines=JUDGED,
+        next="node-3.a",
+    ),
     rest.Problem(
         type="urn:axiom:problem:invalid-input",
         title="Bad Request",
@@ -283,7 +359,7 @@ _ARGUMENTS: dict[str, Any] = {
     "key": "eu-1.node-1",
     "text": "acme_2fsql_2ev2_3a_c3_bc_5f",
 }
-_ENUM_HOMES = (adapter, decision, engine, ensure, reason, schemas)
+_ENUM_HOMES = (adapter, decision, engine, ensure, outcome, reason, schemas)
 
 
 def message_kinds() -> tuple[type[Any], ...]:
@@ -300,7 +376,7 @@ def rest_shapes() -> set[type[Any]]:
     """Every shape of the admin API."""
     return {
         shape
-        for module in (rest, views)
+        for module in (rest, views, decisions)
         for name, shape in vars(module).items()
         if inspect.isclass(shape)
         and shape.__module__ == module.__name__
@@ -352,7 +428,16 @@ def enums() -> dict[str, list[str]]:
 
 def admin_routes() -> list[str]:
     """Method and path of each route below /admin/v1."""
-    paths = admin_app(_no_bucket(), lambda: AdminView(regions={}), watches_of()).openapi()["paths"]
+    desk = DecisionDesk(
+        clock=SystemClock(),
+        log=DecisionLog(),
+        state=GatewayState(SystemClock(), BUILT_IN),
+        profiles=BUILT_IN,
+        default_profile=AXIOM.name,
+    )
+    no_view = AdminView(regions={})
+    app = admin_app(_no_bucket(), lambda: no_view, watches_of(), decision_routes(desk))
+    paths = app.openapi()["paths"]
     return sorted(f"{method.upper()} {path}" for path in paths for method in paths[path])
 
 

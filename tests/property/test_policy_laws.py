@@ -22,6 +22,7 @@ from axiom_common.policy.evidence import Evidence
 from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.policy.rules import engine_row
+from axiom_common.wire.decisions import DecisionView
 
 ADAPTERS = [adapter(i) for i in range(5)]
 PROFILES = st.sampled_from(["axiom", "round-robin", "least-loaded"])
@@ -331,3 +332,18 @@ def test_sums_return_to_zero(
     fresh = fleet(*found)
     for profile in ("axiom", "round-robin", "least-loaded"):
         assert made.explain(asked, profile, 99.0) == fresh.explain(asked, profile, 99.0)
+
+
+@given(fleets(), st.lists(queries(), max_size=12), queries(), PROFILES)
+def test_the_parts_of_every_decision_add_up_to_its_cost(
+    found: list[EngineRow], before: list[Query], asked: Query, profile: str
+) -> None:
+    """To half a microsecond, for that is what costs are rounded to before they are compared."""
+    made = fleet(*found)
+    loaded(made, before)
+    decision = made.decide(asked, profile, 50.0)
+    shown = DecisionView.of(decision, BUILT_IN[profile].weights)
+    for one in (shown.winner, *shown.runners_up):
+        if one is not None:
+            assert abs(sum(part.cost_ms for part in one.parts) - one.cost_ms) <= 0.000_501
+            assert [part.term for part in one.parts] == list(Term)

@@ -435,7 +435,7 @@ async def test_a_problem_says_little_of_much_that_was_sent(body: Any) -> None:
 async def test_a_body_that_does_not_come_in_time_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("axiom_gateway.admin.BODY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("axiom_gateway.admin_bodies.BODY_TIMEOUT_S", 0.01)
 
     async def endless() -> AsyncIterator[bytes]:
         yield b"{"

@@ -20,6 +20,8 @@ from axiom_cli.machine import machine, version
         ("status",),
         ("doctor",),
         ("top",),
+        ("why",),
+        ("explain",),
         ("telemetry",),
         ("telemetry", "tail"),
         ("adapters",),

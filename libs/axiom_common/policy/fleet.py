@@ -99,14 +99,24 @@ class Fleet:
         """This gateway's own requests on one engine by adapter, without zeros."""
         return {a: books.requests for a, books in self._bookings.on(engine).adapters.items()}
 
-    def explain(self, query: Query, profile: str, now_ms: float) -> tuple[Candidate | Refused, ...]:
-        """What `choose` would see of every engine now, by engine id."""
+    def explain(
+        self,
+        query: Query,
+        profile: str,
+        now_ms: float,
+        *,
+        after: str = "",
+        limit: int | None = None,
+    ) -> tuple[Candidate | Refused, ...]:
+        """What `choose` would see of every engine now, by engine id: those behind `after`, at most
+        `limit`."""
         choice = self._choose(query, profile, now_ms)
-        candidates = np.flatnonzero(choice.refusals == 0)
+        page = [(engine, at) for engine, at in self._rows.engines() if engine > after][:limit]
+        candidates = np.array([at for _, at in page if choice.refusals[at] == 0], np.intp)
         seen = {shown.engine: shown for shown in self._candidates(choice, candidates)}
         return tuple(
             seen.get(engine) or Refused(engine=engine, reason=REASONS[choice.refusals[at] - 1])
-            for engine, at in self._rows.engines()
+            for engine, at in page
         )
 
     def _choose(self, query: Query, profile: str, now_ms: float) -> kernel.Choice:

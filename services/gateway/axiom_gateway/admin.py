@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
-from pydantic import BaseModel, ValidationError
-from starlette.requests import ClientDisconnect
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Response
 
 from axiom_common.errors import InvalidInputError, NotFoundError
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
@@ -30,21 +28,15 @@ from axiom_common.runtime.desired_store import (
     Written,
 )
 from axiom_common.wire import headers, rest, views
-from axiom_gateway.admin_problems import (
-    TooLargeError,
-    TooSlowError,
-    answer_errors_as_problems,
-    first_of,
-)
+from axiom_gateway.admin_bodies import body_of, takes
+from axiom_gateway.admin_problems import answer_errors_as_problems
 from axiom_gateway.seen import SeenNode, SeenNodes, node_json
 from axiom_gateway.watch import EVENT_STREAM, NAMED_MAX, Watches, WatchResponse
 
-BODY_TIMEOUT_S = 10.0
 _ETAG = re.compile(r'"([0-9]{1,16})"')
 _JSON = "application/json"
 _ITEMS_A_TURN = 8
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENT_STREAM: {}}}}
-_S = TypeVar("_S", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +59,14 @@ class AdminView:
     regions: Mapping[RegionId, SeenRegion]
 
 
-def admin_app(desired: Bucket, view: Callable[[], AdminView], watches: Watches) -> FastAPI:
-    """The app to mount at /admin/v1. `desired` is the bucket of desired state."""
+def admin_app(
+    desired: Bucket,
+    view: Callable[[], AdminView],
+    watches: Watches,
+    *more: APIRouter,
+) -> FastAPI:
+    """The app to mount at /admin/v1. `desired` is the bucket of desired state; `more` are routes of
+    other modules."""
     app = FastAPI(
         title="Axiom admin API",
         version="1",
@@ -80,37 +78,10 @@ def admin_app(desired: Bucket, view: Callable[[], AdminView], watches: Watches) 
     app.include_router(_adapter_routes(store, view))
     app.include_router(_model_routes(store))
     app.include_router(_view_routes(view, watches))
+    for router in more:
+        app.include_router(router)
     answer_errors_as_problems(app)
     return app
-
-
-def _body(shape: type[_S]) -> Callable[[Request], Awaitable[_S]]:
-    """A dependency that reads the body as JSON of this shape, whatever its content type says."""
-
-    async def read(request: Request) -> _S:
-        body = bytearray()
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > rest.BODY_BYTES_MAX:
-                        raise TooLargeError(f"the body is above {rest.BODY_BYTES_MAX} bytes")
-        except TimeoutError as error:
-            raise TooSlowError(f"no whole body within {BODY_TIMEOUT_S:g} s") from error
-        except ClientDisconnect as error:
-            raise InvalidInputError("the body ends too early") from error
-        try:
-            return shape.model_validate_json(bytes(body))
-        except ValidationError as error:
-            raise first_of(error.errors(include_url=False)) from error
-
-    return read
-
-
-def _takes(shape: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI part that `_body` hides from FastAPI."""
-    schema = shape.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _if_version(
@@ -165,12 +136,12 @@ def _adapter_routes(store: DesiredStore, view: Callable[[], AdminView]) -> APIRo
         spec = stored.value
         return rest.Adapter.of(spec, base_model_known=await known(spec.base_model))
 
-    @router.put("/{name:path}", openapi_extra=_takes(rest.AdapterPut))
+    @router.put("/{name:path}", openapi_extra=takes(rest.AdapterPut))
     async def put_adapter(
         name: str,
         response: Response,
         if_version: IfVersion,
-        body: Annotated[rest.AdapterPut, Depends(_body(rest.AdapterPut))],
+        body: Annotated[rest.AdapterPut, Depends(body_of(rest.AdapterPut))],
     ) -> rest.Adapter:
         wanted = body.to_spec(name)
         # Before the write: what fails after it would hide that it is done.
@@ -205,12 +176,12 @@ def _model_routes(store: DesiredStore) -> APIRouter:
         response.headers[headers.ETAG] = _etag(stored)
         return rest.DeclaredModel(name=stored.value.name)
 
-    @router.put("/{name:path}", openapi_extra=_takes(rest.BaseModelPut))
+    @router.put("/{name:path}", openapi_extra=takes(rest.BaseModelPut))
     async def put_model(
         name: str,
         response: Response,
         if_version: IfVersion,
-        body: Annotated[rest.BaseModelPut, Depends(_body(rest.BaseModelPut))],
+        body: Annotated[rest.BaseModelPut, Depends(body_of(rest.BaseModelPut))],
     ) -> rest.DeclaredModel:
         written = await store.put_base_model(body.to_spec(name), if_version=if_version)
         _tell(written, response)

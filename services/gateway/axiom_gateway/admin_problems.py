@@ -41,7 +41,7 @@ RETRY_AFTER_S = 2
 DETAIL_MAX, PATH_MAX = 500, 100
 """Characters of what a client sent that its problem says back."""
 _LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
-_METHODS = ("GET", "HEAD", "PUT", "DELETE")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
 
 
 class TooLargeError(AxiomError):

@@ -13,7 +13,7 @@ from axiom_common.model.ids import GatewayId, RegionId
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
-from axiom_common.ports.registry import Registry
+from axiom_common.ports.registry import Bucket, Registry
 from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.ports.tracing import Tracer
 from axiom_common.runtime.desired_watch import DesiredWatch
@@ -23,6 +23,7 @@ from axiom_common.runtime.ops import REGISTRY_AWAY, REGISTRY_RESET, Readiness, o
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys
 from axiom_gateway.admin import AdminView, SeenRegion, admin_app
+from axiom_gateway.admin_decisions import DecisionDesk, decision_routes
 from axiom_gateway.asgi import App, Receive, Scope, Send
 from axiom_gateway.decisions import DecisionLog
 from axiom_gateway.dispatch import Dispatcher
@@ -164,14 +165,20 @@ class GatewayApp:
         }
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self.feed.start()
-        admin = admin_app(desired, self.admin_view, self.watches)
-        others = Starlette(
-            routes=[
-                *ops_routes(self.metrics.registry, self.readiness),
-                Mount("/admin/v1", app=admin),
-            ]
+        return _route(self._v1, self._others(desired))
+
+    def _others(self, desired: Bucket) -> Starlette:
+        """All that is not /v1."""
+        desk = DecisionDesk(
+            clock=self._clock,
+            log=self.decisions,
+            state=self.state,
+            profiles=BUILT_IN,
+            default_profile=self._settings.default_profile,
         )
-        return _route(self._v1, others)
+        admin = admin_app(desired, self.admin_view, self.watches, decision_routes(desk))
+        ops = ops_routes(self.metrics.registry, self.readiness)
+        return Starlette(routes=[*ops, Mount("/admin/v1", app=admin)])
 
     async def drain(self) -> None:
         """Take no new requests; return when those under way have ended, cut after the bound."""
@@ -275,6 +282,7 @@ class GatewayApp:
             view_age_ms=self.feed.view_age_ms,
             dropped=lambda: self._bus.dropped,
             nats_refusals=lambda: self._bus.refused,
+            spans=lambda: self._tracer.counts,
         )
 
 

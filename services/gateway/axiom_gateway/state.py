@@ -17,7 +17,6 @@ from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.decision import Decision, Query
 from axiom_common.model.engine import EngineState, EngineStatus, GpuState, NodeState
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, NodeId, node_of
-from axiom_common.model.reason import Reason
 from axiom_common.policy.claims import Claims
 from axiom_common.policy.cohort import Cohort, cohort
 from axiom_common.policy.fleet import Fleet
@@ -27,6 +26,7 @@ from axiom_common.ports.clock import Clock
 from axiom_common.state.hearing import Hearing
 from axiom_common.wire.schemas import InFlightCount, InFlightReport
 from axiom_gateway.catalog import Catalog
+from axiom_gateway.claimed import Seen, decided, with_closed
 from axiom_gateway.engine_facts import FRESH_MS, LAPSE_MS, STALE_MS, SWEPT_MAX, EngineFacts
 from axiom_gateway.others_load import OthersLoad
 from axiom_gateway.proxy import Try, Verdict
@@ -54,18 +54,11 @@ class GatewayState:
 
     def decide(self, query: Query, profile: str) -> Decision:
         """Decide and book. Engines that are claimed by others count as quarantined."""
-        closed: tuple[EngineId, ...] = ()
-        if self._claims and query.adapter != BASE and self.quarantines(profile):
-            closed = self._claims.closed_to(query.adapter, partial(self._holds, query.adapter))
-            query = replace(query, excluded=(*query.excluded, *closed))
-        decision = self._fleet.decide(query, profile, self._clock.now_ms())
+        closed, now_ms = self._closed(query, profile), self._clock.now_ms()
+        decision = decided(self._fleet.decide, query, profile, now_ms, closed)
         if decision.winner is not None:
             self._claims.end(query.adapter)
             self.on_booking(decision.winner.engine, query.adapter)
-        elif closed:
-            quarantined = decision.refusals.get(Reason.QUARANTINED, 0) + len(closed)
-            refusals = decision.refusals | {Reason.QUARANTINED: quarantined}
-            decision = replace(decision, refusals=refusals)
         return decision
 
     def claim(self, query: Query) -> None:
@@ -75,7 +68,13 @@ class GatewayState:
 
     def choose(self, query: Query, profile: str) -> Decision:
         """Decide without booking."""
-        return self._fleet.choose(query, profile, self._clock.now_ms())
+        closed, now_ms = self._closed(query, profile), self._clock.now_ms()
+        return decided(self._fleet.choose, query, profile, now_ms, closed)
+
+    def explain(self, query: Query, profile: str, *, after: str, limit: int) -> tuple[Seen, ...]:
+        """What a decision would see of the first `limit` engines behind `after`, by id."""
+        seen = self._fleet.explain(query, profile, self._clock.now_ms(), after=after, limit=limit)
+        return with_closed(seen, self._closed(query, profile))
 
     def engine(self, engine: EngineId) -> EngineState | None:
         """The last known state of an engine."""
@@ -338,6 +337,12 @@ class GatewayState:
     def peers(self) -> int:
         """Other gateways heard."""
         return self._others.peers
+
+    def _closed(self, query: Query, profile: str) -> tuple[EngineId, ...]:
+        """Engines whose next idle slot is promised to other adapters."""
+        if not self._claims or query.adapter == BASE or not self.quarantines(profile):
+            return ()
+        return self._claims.closed_to(query.adapter, partial(self._holds, query.adapter))
 
     def _in_flight(self, engine: EngineId, adapter: EngineAdapter) -> int:
         own = self._fleet.in_flight_on(engine).get(adapter, 0)

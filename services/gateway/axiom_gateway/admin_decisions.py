@@ -1,0 +1,129 @@
+"""Why a request went where it went, and where one would go now: for the admin API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import xxhash
+from fastapi import APIRouter, Depends
+
+from axiom_common.errors import InvalidInputError, NotFoundError
+from axiom_common.model.decision import Query
+from axiom_common.model.ids import BASE
+from axiom_common.model.tenant import DEFAULT_TENANT
+from axiom_common.policy.profile import Profile
+from axiom_common.ports.clock import Clock
+from axiom_common.wire.decisions import (
+    AttemptView,
+    DecisionView,
+    ExplainPost,
+    Explanation,
+    JudgedEngine,
+    OutcomeView,
+    WhyView,
+)
+from axiom_gateway.admin_bodies import body_of, takes
+from axiom_gateway.catalog import Target
+from axiom_gateway.decisions import IDS_MAX, DecisionLog, DecisionRecord
+from axiom_gateway.state import GatewayState
+
+SHOWN_CHARS_MAX = 100
+_NO_PROBE = 1
+"""The hash of a request that tries no engine which was never heard from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionDesk:
+    """Answers questions about decisions: `why` of those in the log, `explain` of the state now."""
+
+    clock: Clock
+    log: DecisionLog
+    state: GatewayState
+    profiles: Mapping[str, Profile]
+    default_profile: str
+
+    def why(self, decision_id: str) -> WhyView:
+        """All that is kept of one id; NotFoundError when nothing is."""
+        record = self.log.get(decision_id)
+        if record is None:
+            raise NotFoundError(
+                f"no decision {decision_id[:SHOWN_CHARS_MAX]!r} is known here: this gateway keeps "
+                f"those of its last {IDS_MAX} requests, while it runs; another may have taken it"
+            )
+        query = record.decisions[-1].query if record.decisions else None
+        return WhyView(
+            id=decision_id,
+            base_model=query.base_model if query is not None else None,
+            adapter=(query.adapter or None) if query is not None else None,
+            prompt_tokens=query.prompt_tokens if query is not None else None,
+            attempts=tuple(self._attempt(one) for one in record.decisions),
+            outcome=OutcomeView.of(record.outcome) if record.outcome is not None else None,
+        )
+
+    def explain(self, asked: ExplainPost) -> Explanation:
+        """Ask anew, of every engine; InvalidInputError for a model or profile that is not known."""
+        target = self.state.catalog.resolve(asked.model, DEFAULT_TENANT)
+        if target is None:
+            raise InvalidInputError(f"no model {asked.model!r} is known", path="model")
+        profile = self.profiles.get(asked.profile or self.default_profile)
+        if profile is None:
+            known = ", ".join(sorted(self.profiles))
+            raise InvalidInputError(f"the profiles are {known}", path="profile")
+        query = _query(target, asked.prompt_tokens)
+        seen = self.state.explain(query, profile.name, after=asked.after, limit=asked.limit + 1)
+        shown, weights = seen[: asked.limit], profile.weights
+        return Explanation(
+            model=asked.model,
+            base_model=target.base_model,
+            adapter=target.adapter or None,
+            prompt_tokens=asked.prompt_tokens,
+            decision=DecisionView.of(self.state.choose(query, profile.name), weights),
+            engines=tuple(JudgedEngine.of(one, weights) for one in shown),
+            next=shown[-1].engine if len(seen) > asked.limit else None,
+        )
+
+    def _attempt(self, record: DecisionRecord) -> AttemptView:
+        return AttemptView(
+            attempt=record.attempt,
+            age_ms=self.clock.now_ms() - record.at_ms,
+            excluded=record.query.excluded,
+            decision=DecisionView.of(
+                record.decision, self.profiles[record.decision.profile].weights
+            ),
+        )
+
+
+def decision_routes(desk: DecisionDesk) -> APIRouter:
+    """`decisions/{id}` and `explain`."""
+    router = APIRouter(tags=["decisions"])
+
+    @router.get("/decisions/{decision_id}")
+    async def get_decision(decision_id: str) -> WhyView:
+        return desk.why(decision_id)
+
+    @router.post("/explain", openapi_extra=takes(ExplainPost))
+    async def explain(
+        body: Annotated[ExplainPost, Depends(body_of(ExplainPost))],
+    ) -> Explanation:
+        return desk.explain(body)
+
+    return router
+
+
+def _query(target: Target, prompt_tokens: int) -> Query:
+    """As of a request with such a prompt, whose words nobody knows: ties may fall otherwise."""
+    spec = target.spec
+    return Query(
+        base_model=target.base_model,
+        adapter=target.adapter,
+        rank=spec.rank if spec else 0,
+        size_bytes=spec.size_bytes if spec else 0,
+        prompt_tokens=prompt_tokens,
+        affinity_hash=0
+        if target.adapter == BASE
+        else xxhash.xxh3_64_intdigest(target.adapter.encode()),
+        request_hash=_NO_PROBE,
+        excluded=target.excluded,
+    )
