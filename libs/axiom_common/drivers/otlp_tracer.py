@@ -36,7 +36,7 @@ from opentelemetry.trace import Tracer as SdkTracer
 
 from axiom_common.errors import AxiomError
 from axiom_common.ports.clock import Clock
-from axiom_common.ports.tracing import Attributes, Span, SpanKind
+from axiom_common.ports.tracing import Attributes, Span, SpanCounts, SpanKind
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.tracing import NoSpan
 from axiom_common.wire import headers
@@ -93,24 +93,19 @@ class OtlpTracer:
                 max_span_attribute_length=ATTRIBUTE_CHARS_MAX,
             ),
         )
-        processor = BatchSpanProcessor(
+        self._processor = _CountingProcessor(
             self._exporter,
             max_queue_size=QUEUE_MAX,
             max_export_batch_size=BATCH_MAX,
             schedule_delay_millis=SEND_EVERY_MS,
         )
-        self._provider.add_span_processor(processor)
+        self._provider.add_span_processor(self._processor)
         self._tracer = self._provider.get_tracer("axiom")
 
     @property
-    def sent(self) -> int:
-        """Spans that the collector took."""
-        return self._exporter.sent
-
-    @property
-    def not_sent(self) -> int:
-        """Spans that it did not take; what a full queue lost is not among them."""
-        return self._exporter.not_sent
+    def counts(self) -> SpanCounts:
+        """What became of its spans."""
+        return SpanCounts(self._processor.ended, self._exporter.sent, self._exporter.not_sent)
 
     def begin(self, name: str, traceparent: bytes | None, tracestate: bytes | None) -> Span:
         """The span of a request that came with these headers."""
@@ -193,6 +188,14 @@ class _RecordedSpan:
             # Not its message, which may quote what a client sent.
             self.fail(kind.__name__)
         self._span.end()
+
+
+class _CountingProcessor(BatchSpanProcessor):
+    ended = 0
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.ended += 1
+        super().on_end(span)
 
 
 class _CountedExporter(SpanExporter):

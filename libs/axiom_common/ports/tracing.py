@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 Value = str | int | float | bool
 Attributes = Mapping[str, Value]
@@ -70,8 +70,22 @@ class Span(Protocol):
         ...
 
 
+class SpanCounts(NamedTuple):
+    """Spans of sampled requests since the start: what ended, and what a collector took or did not
+    take. The rest waits, or was lost to a full queue."""
+
+    ended: int = 0
+    sent: int = 0
+    not_sent: int = 0
+
+
 class Tracer(Protocol):
     """Where spans begin."""
+
+    @property
+    def counts(self) -> SpanCounts:
+        """What became of its spans."""
+        ...
 
     def begin(self, name: str, traceparent: bytes | None, tracestate: bytes | None) -> Span:
         """The span of a request that came with these headers. A parent decides whether it is

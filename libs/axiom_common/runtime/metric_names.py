@@ -91,6 +91,11 @@ class Gateway:
         "view_age_seconds",
         "Time since the last report of any node; NaN before the first.",
     )
+    SPANS = CounterName(_OF, "spans_total", "Spans that ended, of sampled requests.")
+    SPANS_SENT = CounterName(_OF, "spans_sent_total", "Spans that the collector of traces took.")
+    SPANS_NOT_SENT = CounterName(
+        _OF, "spans_not_sent_total", "Spans that it did not take; a full queue loses more."
+    )
 
 
 class NodeAgent:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from axiom_common.ports.tracing import Attributes, Span, SpanKind
+from axiom_common.ports.tracing import Attributes, Span, SpanCounts, SpanKind
 
 
 class NoSpan:
@@ -53,6 +53,8 @@ NO_SPAN = NoSpan()
 
 class NoTracer:
     """Traces nothing, and leaves to callees what clients sent."""
+
+    counts = SpanCounts()
 
     def begin(self, name: str, traceparent: bytes | None, tracestate: bytes | None) -> Span:
         """A span that nobody sees."""

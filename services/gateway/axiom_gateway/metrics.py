@@ -8,6 +8,7 @@ from math import nan
 
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.reason import Reason
+from axiom_common.ports.tracing import SpanCounts
 from axiom_common.runtime.metric_names import Gateway
 from axiom_common.runtime.metrics import CappedLabel, MetricSet
 
@@ -82,6 +83,7 @@ class GatewayMetrics:
         view_age_ms: Callable[[], float | None],
         dropped: Callable[[], float],
         nats_refusals: Callable[[], float],
+        spans: Callable[[], SpanCounts],
     ) -> None:
         """Expose what is read at scrape time."""
 
@@ -95,3 +97,6 @@ class GatewayMetrics:
         self._set.read_gauge(Gateway.VIEW_AGE, view_age_s)
         self._set.read_counter(Gateway.DROPPED, dropped)
         self._set.read_counter(Gateway.NATS_REFUSALS, nats_refusals)
+        self._set.read_counter(Gateway.SPANS, lambda: spans().ended)
+        self._set.read_counter(Gateway.SPANS_SENT, lambda: spans().sent)
+        self._set.read_counter(Gateway.SPANS_NOT_SENT, lambda: spans().not_sent)
