@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,17 @@ class ComposeHost:
                 self._look_at(name)
             assert time.monotonic() < deadline, f"not up: {sorted(waiting)}{self._logs(waiting)}"
             time.sleep(CHECK_EVERY_S)
+
+    def move(self, names: Iterable[str]) -> None:
+        """End some services, and start them with new addresses and what they had kept."""
+        for name in names:
+            self.processes[name].terminate()
+        for name in names:
+            self.processes[name].wait(STOP_WITHIN_S)
+            block, _, number = self.addresses[name].rpartition(".")
+            self.addresses[name] = f"{block}.{int(number) + len(self.services)}"
+        for name in names:
+            self._start(name)
 
     def stop(self) -> dict[str, int]:
         """SIGTERM to all that still run, and the exit codes of these; -9 after a kill."""
@@ -155,7 +166,8 @@ class ComposeHost:
     def _mount(self, name: str) -> None:
         """Find where each mounted path of a service lies, and copy what is mounted read-only."""
         mounts = self._mounts[name] = {}
-        copies = []
+        copies: list[Path] = []
+        shutil.rmtree(self._folder / "mounts" / name, ignore_errors=True)
         for volume in self.services[name].get("volumes", []):
             place = self._source(volume)
             if volume.get("read_only"):

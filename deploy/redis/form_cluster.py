@@ -39,9 +39,14 @@ class Server:
         client: Any = self._client
         return client.execute_command(*command)
 
+    def address(self) -> str:
+        """Its present one, as its peers write it."""
+        return f"{socket.gethostbyname(self.host)}:{self.port}"
+
     def meet(self, other: Server) -> None:
         """Introduce another server, by its present address."""
-        self.ask("CLUSTER", "MEET", socket.gethostbyname(other.host), other.port, other.bus_port)
+        host, _, port = other.address().rpartition(":")
+        self.ask("CLUSTER", "MEET", host, port, other.bus_port)
 
     def has_no_slots(self) -> bool:
         """Whether it is a master that serves nothing."""
@@ -73,20 +78,23 @@ def _answers(server: Server) -> bool:
 def _met(servers: list[Server]) -> bool:
     """Whether each finds the cluster whole; they are introduced once more where not, as a server
     forgets one that did not answer at once."""
-    if all(_whole(server, len(servers)) for server in servers):
+    if all(_whole(server, servers) for server in servers):
         return True
-    for other in servers[1:]:
-        servers[0].meet(other)
+    for server, other in zip(servers, [*servers[1:], servers[0]], strict=True):
+        # Being met is also how a server learns its own address.
+        server.meet(other)
     return False
 
 
-def _whole(server: Server, known: int) -> bool:
-    info = server.ask("CLUSTER INFO")
+def _whole(server: Server, servers: list[Server]) -> bool:
+    """Whether all slots are served, as a server sees it, and it knows all of them, itself too,
+    where they are now: what it remembers of before it started is no sign of that."""
+    info, nodes = server.ask("CLUSTER INFO"), server.ask("CLUSTER NODES")
+    reached = {address for address, node in nodes.items() if node["connected"]}
     return (
         info["cluster_state"] == "ok"
         and int(info["cluster_slots_ok"]) == SLOTS
-        # Replicas that are not asked for here may belong to it all the same.
-        and int(info["cluster_known_nodes"]) >= known
+        and reached >= {other.address() for other in servers}
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -89,6 +90,20 @@ def test_a_container_has_no_more_than_it_needs(name: str) -> None:
 def test_what_lasts_is_restarted_and_what_is_done_once_is_not(name: str) -> None:
     restart = SERVICES[name]["restart"]
     assert restart == ("unless-stopped" if name in LASTING else "on-failure:5")
+
+
+def test_the_regions_differ_in_names_and_published_ports_only() -> None:
+    def told(prefix: str) -> dict[str, Any]:
+        return {
+            name: service | {"ports": len(service.get("ports", []))}
+            for name, service in SERVICES.items()
+            if name.startswith(prefix)
+        }
+
+    eu = json.dumps(told("eu-")).replace("eu-west", "us-east").replace("eu-", "us-")
+    assert json.loads(eu.replace('"eu"', '"us"')) == told("us-")
+    published = [p["published"] for s in SERVICES.values() for p in s.get("ports", [])]
+    assert len(set(published)) == len(published)
 
 
 def test_a_process_sees_the_seed_of_its_own_user_only() -> None:

@@ -82,29 +82,46 @@ def test_agents_hear_the_extensions_of_their_engines(host: ComposeHost) -> None:
 def test_the_shadow_cache_is_a_cluster_with_a_replica_for_each_master(
     host: ComposeHost, region: str
 ) -> None:
-    client = redis.Redis(host.addresses[f"{region}-valkey-1"])
-    nodes = client.execute_command("CLUSTER NODES").values()
+    with redis.Redis(host.addresses[f"{region}-valkey-1"]) as client:
+        nodes = client.execute_command("CLUSTER NODES").values()
     masters = {node["node_id"] for node in nodes if "master" in node["flags"]}
     followed = {node["master_id"] for node in nodes if "slave" in node["flags"]}
     assert len(nodes) == 6
     assert len(masters) == 3
     assert followed == masters
-    client.close()
 
 
 def test_forming_the_cluster_again_changes_nothing(host: ComposeHost) -> None:
-    client = redis.Redis(host.addresses["eu-valkey-1"])
+    before = shape(host, "eu-valkey-1")
+    form_cluster(host, "eu")
+    assert shape(host, "eu-valkey-1") == before
 
-    def shape() -> set[tuple[str, str, str]]:
-        nodes = client.execute_command("CLUSTER NODES").values()
-        return {(n["node_id"], n["master_id"], str(n["slots"])) for n in nodes}
 
-    before = shape()
-    addresses = [f"{host.addresses[f'eu-valkey-{n}']}:6379@16379" for n in range(1, 7)]
+def test_servers_that_have_moved_find_each_other_again(host: ComposeHost) -> None:
+    before = shape(host, "us-valkey-1")
+    names = [f"us-valkey-{n}" for n in range(1, 7)]
+    host.move(names)
+    form_cluster(host, "us")
+    assert shape(host, "us-valkey-1") == before
+    for name in names:
+        with redis.Redis(host.addresses[name]) as client:
+            nodes = client.execute_command("CLUSTER NODES")
+        assert set(nodes) == {f"{host.addresses[name]}:6379" for name in names}
+        assert all(node["connected"] for node in nodes.values())
+
+
+def form_cluster(host: ComposeHost, region: str) -> None:
+    """As one who starts the region anew."""
+    addresses = [f"{host.addresses[f'{region}-valkey-{n}']}:6379@16379" for n in range(1, 7)]
     form = [sys.executable, str(ROOT / "deploy" / "redis" / "form_cluster.py"), *addresses[:3]]
     subprocess.run([*form, "--replicas", *addresses[3:]], check=True, timeout=90)
-    assert shape() == before
-    client.close()
+
+
+def shape(host: ComposeHost, server: str) -> set[tuple[str, str, str]]:
+    """Who there is, whom each follows, and the slots it holds."""
+    with redis.Redis(host.addresses[server]) as client:
+        nodes = client.execute_command("CLUSTER NODES").values()
+    return {(node["node_id"], node["master_id"], str(node["slots"])) for node in nodes}
 
 
 def test_prometheus_finds_figures_at_each_of_its_targets(host: ComposeHost) -> None:
