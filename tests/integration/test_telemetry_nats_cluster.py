@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from tests.eventually import eventually
 from tests.nats_cluster import NODES, REGION, NatsCluster, cut_off, flood_until, leader_of
-from tests.servers import running
+from tests.servers import ChildServer, running
 from tests.service_process import service_process
 from tests.telemetry_parts import (
     ELECTION_S,
@@ -30,9 +30,12 @@ _INCARNATIONS = itertools.count(1_000, 10)
 
 @pytest.fixture(scope="module")
 def telemetries(
-    nats_cluster: NatsCluster, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+    nats_cluster: NatsCluster,
+    module_valkey: ChildServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[list[Telemetry]]:
-    settings = nats_cluster.settings("telemetry") | {"redis_url": redis_url}
+    # A cache of its own: that of others remembers what real agents of these nodes said last.
+    settings = nats_cluster.settings("telemetry") | {"redis_url": module_valkey.url}
     servers = [
         service_process("telemetry", tmp_path_factory.mktemp(name), settings | {"telemetry": name})
         for name in ("one", "two")
@@ -43,13 +46,13 @@ def telemetries(
 
 @pytest.fixture
 async def seen(
-    nats_cluster: NatsCluster, redis_url: str, telemetries: list[Telemetry]
+    nats_cluster: NatsCluster, module_valkey: ChildServer, telemetries: list[Telemetry]
 ) -> AsyncIterator[SeenRegion]:
     async with seen_region(
         REGION,
         told=[nats_cluster.connection(node, name=f"node-agent.{node}") for node in NODES],
         heard=nats_cluster.connection("gateway", name="gateway.gw"),
-        redis_url=redis_url,
+        redis_url=module_valkey.url,
         nodes=[NodeId(node) for node in NODES],
         incarnation=next(_INCARNATIONS),
     ) as seen:
