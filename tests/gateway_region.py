@@ -109,7 +109,13 @@ class Region:
         self.engines: list[SimEngine] = []
         self.agent: AgentApp | None = None
 
-    async def start_agent(self, *, names_ms: float = 200.0, gpus: Gpus | None = None) -> None:
+    async def start_agent(
+        self,
+        *,
+        names_ms: float = 200.0,
+        gpus: Gpus | None = None,
+        tracer: Tracer = NO_TRACER,
+    ) -> None:
         """One GPU an engine, by the order of both."""
         settings = AgentSettings(
             region=REGION,
@@ -141,6 +147,7 @@ class Region:
             clock=self.clock,
             life=uuid.uuid4().hex,
             on_superseded=self._superseded,
+            tracer=tracer,
         )
         await self.agent.start(self.owner)
 

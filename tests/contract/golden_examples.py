@@ -187,7 +187,12 @@ MESSAGES: tuple[schemas.Message, ...] = (
     ),
     schemas.ResyncRequest(asker="gateway-1"),
     schemas.EnsureRequest(
-        engine=ENGINE, adapter=SQL, deadline_ms=1500.0, gateway=GATEWAY, in_flight=COUNTS
+        engine=ENGINE,
+        adapter=SQL,
+        deadline_ms=1500.0,
+        gateway=GATEWAY,
+        in_flight=COUNTS,
+        traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     ),
     schemas.EnsureReply(
         result=EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.NO_IDLE_SLOT)

@@ -38,8 +38,8 @@ ROOT = f"POST {COMPLETIONS}"
 WITHIN_S = 30.0
 
 
-def tracer_to(url: str, *, ratio: float = 0.0) -> OtlpTracer:
-    resource = {"service.name": "axiom-gateway"}
+def tracer_to(url: str, *, ratio: float = 0.0, service: str = "axiom-gateway") -> OtlpTracer:
+    resource = {"service.name": service}
     return OtlpTracer(url, ratio=ratio, random=Random(7), resource=resource, clock=SystemClock())
 
 
@@ -172,6 +172,37 @@ async def test_no_word_of_a_prompt_or_an_answer_leaves_the_gateway(
     for words in (SECRET, ANSWER):
         assert words.encode() not in sent
         assert words not in logged
+
+
+async def test_a_load_is_a_span_of_the_agent_below_the_request_that_waits() -> None:
+    async with traced(ratio=1.0) as (receiver, tracer), region_of(engines=1, agent=False) as region:
+        agent_tracer = tracer_to(receiver.url, service="axiom-node-agent")
+        await region.start_agent(tracer=agent_tracer)
+        await region.declare("bot")
+        async with served(region, tracer=tracer) as gateway:
+            await gateway.knows("bot")
+            assert (await gateway.ask("bot")).status == 200
+        await tracer.close()
+        await agent_tracer.close()
+    spans = by_name(receiver.spans)
+    load, ensure = spans["load adapter"], spans["ensure adapter"]
+    assert (load.parent, ensure.parent) == (spans[ROOT].span, load.span)
+    assert (load.service, ensure.service) == ("axiom-gateway", "axiom-node-agent")
+    assert {span.trace for span in receiver.spans} == {ensure.trace}
+    assert ensure.attributes["axiom.adapter"] == load.attributes["axiom.adapter"] == "bot~1"
+    assert ensure.attributes["axiom.outcome"] == "resident"
+
+
+async def test_a_load_that_nobody_traces_is_no_span() -> None:
+    async with traced() as (receiver, tracer), region_of(engines=1, agent=False) as region:
+        await region.start_agent(tracer=tracer)
+        await region.declare("bot")
+        async with served(region, tracer=tracer) as gateway:
+            await gateway.knows("bot")
+            assert (await gateway.ask("bot")).status == 200
+        await tracer.close()
+        assert tracer.counts.ended == 0
+        assert receiver.bodies == []
 
 
 def logged_fields(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:

@@ -160,9 +160,13 @@ class _RecordedSpan:
         return f"{self._span.get_span_context().trace_id:032x}"
 
     @property
-    def passed_on(self) -> bytes:
+    def traceparent(self) -> bytes:
         own = self._span.get_span_context()
-        return _line(TraceParent(own.trace_id, own.span_id, True)) + self._state
+        return TraceParent(own.trace_id, own.span_id, True).encoded()
+
+    @property
+    def passed_on(self) -> bytes:
+        return _LINE % (_TRACEPARENT, self.traceparent) + self._state
 
     def child(self, name: str, kind: SpanKind = SpanKind.INTERNAL) -> _RecordedSpan:
         context = set_span_in_context(self._span, Context())

@@ -37,6 +37,11 @@ class Span(Protocol):
         ...
 
     @property
+    def traceparent(self) -> bytes | None:
+        """What makes a callee's span a child of this one; None where nobody sees it."""
+        ...
+
+    @property
     def passed_on(self) -> bytes | None:
         """Whole header lines for a callee, so that its spans are children of this one.
 

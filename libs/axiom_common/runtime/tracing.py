@@ -15,6 +15,7 @@ class NoSpan:
     __slots__ = ("_trace", "passed_on")
 
     recorded = False
+    traceparent = None
 
     def __init__(self, trace: bytes | None = None, passed_on: bytes | None = None) -> None:
         self._trace = trace

@@ -84,6 +84,8 @@ class EnsureRequest(msgspec.Struct, frozen=True, kw_only=True, tag="ensure"):
     deadline_ms: float
     gateway: GatewayId
     in_flight: tuple[InFlightCount, ...] = ()
+    traceparent: str | None = None
+    """W3C trace context of a request that waits for it, where that is sampled."""
 
 
 class EnsureReply(msgspec.Struct, frozen=True, kw_only=True, tag="ensured"):

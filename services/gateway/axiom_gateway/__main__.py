@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
@@ -15,10 +13,10 @@ from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.drivers.tracers import otlp_tracer
 from axiom_common.errors import SettingsError
 from axiom_common.model.ids import RegionId
 from axiom_common.policy.profile import BUILT_IN
-from axiom_common.ports.clock import Clock
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.lifecycle import run_process
 from axiom_common.runtime.logging import Log, set_up_logging
@@ -26,9 +24,6 @@ from axiom_common.runtime.settings import exit_on_bad_settings, load_settings
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_gateway.app import CUT_GRACE_MS, GatewayApp
 from axiom_gateway.settings import GatewaySettings
-
-if TYPE_CHECKING:
-    from axiom_common.drivers.otlp_tracer import OtlpTracer
 
 SERVICE = "gateway"
 
@@ -48,7 +43,14 @@ async def serve(
         credentials=NatsCredentials.of(settings),
     )
     bus = NatsBus(connection)
-    tracer = _otlp_tracer(settings, clock)
+    tracer = otlp_tracer(
+        settings.otlp_endpoint,
+        ratio=settings.trace_ratio,
+        service=SERVICE,
+        instance=settings.gateway,
+        region=settings.region,
+        clock=clock,
+    )
     app = GatewayApp(
         settings,
         bus=bus,
@@ -74,25 +76,6 @@ async def serve(
     await cache.close()
     if tracer is not None:
         await tracer.close()
-
-
-def _otlp_tracer(settings: GatewaySettings, clock: Clock) -> OtlpTracer | None:
-    if settings.otlp_endpoint is None:
-        return None
-    # A third of a second and 20 MB that only a process needs which traces.
-    from axiom_common.drivers.otlp_tracer import OtlpTracer
-
-    return OtlpTracer(
-        settings.otlp_endpoint,
-        ratio=settings.trace_ratio,
-        random=random.Random(secrets.token_bytes(16)),
-        resource={
-            "service.name": f"axiom-{SERVICE}",
-            "service.instance.id": settings.gateway,
-            "axiom.region": settings.region,
-        },
-        clock=clock,
-    )
 
 
 def main() -> None:

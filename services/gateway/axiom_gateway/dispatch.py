@@ -270,7 +270,7 @@ class Dispatcher:
             return True
         asked_ms = self._clock.now_ms()
         with job.span.child(spans.LOAD, SpanKind.CLIENT) as span:
-            result = await self._ensurer.ensure(engine, spec)
+            result = await self._ensurer.ensure(engine, spec, span)
             if span.recorded:
                 spans.tell_load(span, engine, spec.engine_name, result)
         job.load_ms = (job.load_ms or 0.0) + self._clock.now_ms() - asked_ms

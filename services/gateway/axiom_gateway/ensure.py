@@ -17,7 +17,9 @@ from axiom_common.model.ids import EngineId, GatewayId, RegionId, node_of
 from axiom_common.model.reason import Reason
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
+from axiom_common.ports.tracing import Span
 from axiom_common.runtime.lifecycle import Owner
+from axiom_common.runtime.tracing import NO_SPAN
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import (
     EnsureReply,
@@ -72,11 +74,14 @@ class Ensurer:
         self._deadline_ms = deadline_ms
         self._asked: dict[tuple[EngineId, str], asyncio.Task[EnsureResult | None]] = {}
 
-    async def ensure(self, engine: EngineId, adapter: AdapterSpec) -> EnsureResult | None:
+    async def ensure(
+        self, engine: EngineId, adapter: AdapterSpec, span: Span = NO_SPAN
+    ) -> EnsureResult | None:
         """The agent's answer; None when the bus or the agent is away.
 
         An agent that falls silent while it is asked (its host hangs, or its process is paused)
-        keeps nobody waiting for longer than it takes to notice.
+        keeps nobody waiting for longer than it takes to notice. The agent's span is a child of the
+        `span` that asked first.
         """
         if not self._may_load(engine):
             return None
@@ -86,7 +91,8 @@ class Ensurer:
             if len(self._asked) >= ASKED_MAX:
                 return EnsureResult(outcome=EnsureOutcome.REFUSED, reason=Reason.TOO_MANY_LOADS)
             asked = self._owner.create_task(
-                self._ask(engine, adapter), name=f"ensure {adapter.engine_name} on {engine}"
+                self._ask(engine, adapter, span.traceparent),
+                name=f"ensure {adapter.engine_name} on {engine}",
             )
             self._asked[key] = asked
             asked.add_done_callback(lambda _: self._asked.pop(key, None))
@@ -97,11 +103,13 @@ class Ensurer:
                 return None
         return None if asked.cancelled() else asked.result()
 
-    async def _ask(self, engine: EngineId, adapter: AdapterSpec) -> EnsureResult | None:
+    async def _ask(
+        self, engine: EngineId, adapter: AdapterSpec, traceparent: bytes | None
+    ) -> EnsureResult | None:
         result: EnsureResult | None = None
         for ask_ms in _asks(self._deadline_ms):
             began_ms = self._clock.now_ms()
-            result = await self._ask_once(engine, adapter, ask_ms)
+            result = await self._ask_once(engine, adapter, ask_ms, traceparent)
             if result is None and self._clock.now_ms() - began_ms < ask_ms:
                 # Nobody is there to answer; a lost answer shows by the time that it took.
                 break
@@ -111,7 +119,7 @@ class Ensurer:
         return result
 
     async def _ask_once(
-        self, engine: EngineId, adapter: AdapterSpec, ask_ms: float
+        self, engine: EngineId, adapter: AdapterSpec, ask_ms: float, traceparent: bytes | None
     ) -> EnsureResult | None:
         request = EnsureRequest(
             engine=engine,
@@ -119,6 +127,7 @@ class Ensurer:
             deadline_ms=ask_ms,
             gateway=self._gateway,
             in_flight=self._in_flight(engine),
+            traceparent=traceparent.decode() if traceparent else None,
         )
         subject = subjects.node_ensure(self._region, node_of(engine))
         try:

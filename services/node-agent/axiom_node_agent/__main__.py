@@ -19,6 +19,7 @@ from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.nvml_gpus import NvmlGpus
 from axiom_common.drivers.sglang_engine import SglangEngine
 from axiom_common.drivers.system_clock import SystemClock
+from axiom_common.drivers.tracers import otlp_tracer
 from axiom_common.drivers.vllm_engine import VllmEngine
 from axiom_common.drivers.vllm_extension import VllmExtension
 from axiom_common.errors import SettingsError
@@ -29,6 +30,7 @@ from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import ops_routes
 from axiom_common.runtime.settings import SettingsSource
+from axiom_common.runtime.tracing import NO_TRACER
 from axiom_node_agent.app import AgentApp
 from axiom_node_agent.node_engines import EngineLink
 from axiom_node_agent.settings import AgentSettings, EngineSettings
@@ -72,6 +74,14 @@ async def serve(
         superseded.set()
         stop.set()
 
+    tracer = otlp_tracer(
+        settings.otlp_endpoint,
+        ratio=0.0,
+        service=SERVICE,
+        instance=settings.node,
+        region=settings.region,
+        clock=clock,
+    )
     app = AgentApp(
         settings,
         bus=bus,
@@ -88,6 +98,7 @@ async def serve(
         clock=clock,
         life=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         on_superseded=end_superseded,
+        tracer=tracer or NO_TRACER,
     )
     server = HttpServer(
         Starlette(routes=ops_routes(app.metrics.registry, app.readiness)),
@@ -104,6 +115,8 @@ async def serve(
     await app.stop()
     await bus.close()
     await connection.close()
+    if tracer is not None:
+        await tracer.close()
     if superseded.is_set():
         sys.exit(1)
 

@@ -11,10 +11,12 @@ from axiom_common.ports.clock import Clock
 from axiom_common.ports.gpu import Gpus
 from axiom_common.ports.host import Host
 from axiom_common.ports.registry import Registry
+from axiom_common.ports.tracing import Tracer
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import NATS_AWAY, REGISTRY_AWAY, Readiness
 from axiom_common.runtime.settings import SettingsSource
+from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.state.hearing import TICK_MS, Hearing
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.bounds import ENGINES_MAX
@@ -60,10 +62,11 @@ class AgentApp:
         clock: Clock,
         life: str,
         on_superseded: Callable[[], None],
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.metrics = AgentMetrics()
         self._settings = settings
-        self._region = RegionId(settings.region)
+        self._region = region = RegionId(settings.region)
         self._node = NodeId(settings.node)
         self._bus = bus
         self._registry = registry
@@ -89,9 +92,7 @@ class AgentApp:
             on_change=lambda: self._reporter.changed(),
         )
         self.books: Mapping[EngineId, EngineBook] = self._engines.books
-        self._plans = PlanWatch(
-            self._region, self._node, self._plan_changed, self.metrics, self._log
-        )
+        self._plans = PlanWatch(region, self._node, self._plan_changed, self.metrics, self._log)
         self._reporter = Reporter(
             self._region,
             self._node,
@@ -116,6 +117,7 @@ class AgentApp:
             self._hearing,
             clock,
             self.metrics,
+            tracer,
         )
 
     async def start(self, owner: Owner) -> None:

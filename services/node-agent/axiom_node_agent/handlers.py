@@ -12,6 +12,7 @@ from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, node_of
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
+from axiom_common.ports.tracing import Span, Tracer
 from axiom_common.state.hearing import Hearing
 from axiom_common.state.inflight_vectors import SILENT_MS, InFlightVectors
 from axiom_common.wire import subjects
@@ -31,6 +32,8 @@ from axiom_node_agent.reporter import GATHER_MS, Reporter
 from axiom_node_agent.state import EngineBook
 
 DEADLINE_MAX_MS = 120_000.0
+ENSURE = "ensure adapter"
+"""The span of a load that a gateway asked for, with the wait for its turn."""
 
 _M = TypeVar("_M", bound=Message)
 
@@ -47,6 +50,7 @@ class Handlers:
         hearing: Hearing,
         clock: Clock,
         metrics: AgentMetrics,
+        tracer: Tracer,
     ) -> None:
         self._node = node
         self._books = books
@@ -56,12 +60,17 @@ class Handlers:
         self._vectors = InFlightVectors()
         self._clock = clock
         self._metrics = metrics
+        self._tracer = tracer
 
     async def ensure(self, subject: str, payload: bytes) -> bytes:
         """A gateway wants an adapter on an engine of this node."""
         del subject
         request = self._decode(payload, EnsureRequest)
-        result = await self._ensure(request)
+        traceparent = request.traceparent.encode() if request.traceparent else None
+        with self._tracer.begin(ENSURE, traceparent, None) as span:
+            result = await self._ensure(request)
+            if span.recorded:
+                _tell(span, request, result)
         self._metrics.ensures.labels(result.outcome, result.reason or "").inc()
         return encode(EnsureReply(result=result))
 
@@ -140,3 +149,15 @@ class Handlers:
         except WireError:
             self._metrics.invalid_messages.labels(kind.__name__).inc()
             raise
+
+
+def _tell(span: Span, request: EnsureRequest, result: EnsureResult) -> None:
+    span.tell(
+        {
+            "axiom.engine": request.engine,
+            "axiom.adapter": request.adapter.engine_name,
+            "axiom.outcome": result.outcome.value,
+        }
+    )
+    if result.reason is not None:
+        span.tell({"axiom.reason": result.reason.value})

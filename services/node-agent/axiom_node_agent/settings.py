@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, LinkModel, Role
 from axiom_common.model.ids import NodeId, engine_id
 from axiom_common.ports.engine import VLLM
-from axiom_common.runtime.settings import Port, PositiveMs, ServiceSettings, Token
+from axiom_common.runtime.settings import HttpUrl, Port, PositiveMs, ServiceSettings, Token
 from axiom_common.wire.bounds import ENGINES_MAX, RESIDENTS_MAX
 
 _Slots = Annotated[int, Field(ge=0, le=RESIDENTS_MAX)]
@@ -92,6 +92,8 @@ class AgentSettings(ServiceSettings):
     beat_ms: PositiveMs = 250.0
     poll_ms: PositiveMs = 250.0
     names_ms: PositiveMs = 2_000.0
+    otlp_endpoint: HttpUrl | None = None
+    """A collector of traces (OTLP over HTTP) for loads that a traced request waits for."""
     adapter_dirs: Annotated[tuple[_Directory, ...], Field(max_length=16)] = ()
     engines: Annotated[tuple[EngineSettings, ...], Field(min_length=1, max_length=ENGINES_MAX)]
 
