@@ -29,6 +29,7 @@ from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.gpus import FakeGpus
 from axiom_common.testing.host import FakeHost
+from axiom_common.testing.journal import FakeJournal
 from axiom_common.testing.registry import FakeRegistry
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import desired, keys, subjects
@@ -105,6 +106,7 @@ class Region:
         self.hub = FakeHub()
         self.registry = FakeRegistry(owner, self.clock)
         self.cache = FakeShadowCache(REGION, self.clock)
+        self.journal = FakeJournal()
         self.agent_bus = FakeBus(owner, self.hub)
         self.engines: list[SimEngine] = []
         self.agent: AgentApp | None = None
@@ -238,6 +240,7 @@ class Gateway:
             bus=self.bus,
             registry=region.registry,
             cache=region.cache,
+            journal=region.journal,
             clock=region.clock,
             nonce=settings.gateway,
             tracer=tracer,

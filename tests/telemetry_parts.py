@@ -24,6 +24,7 @@ from axiom_common.errors import UnavailableError
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.ports.bus import Handler
+from axiom_common.testing.journal import FakeJournal
 from axiom_common.wire.schemas import NodeRecord, decode
 from axiom_gateway.app import GatewayApp
 from axiom_gateway.settings import GatewaySettings
@@ -157,6 +158,7 @@ async def seen_region(
             bus=listened,
             registry=NatsRegistry(heard),
             cache=cache,
+            journal=FakeJournal(),
             clock=clock,
             nonce="gw",
         )

@@ -172,6 +172,38 @@ COUNTS = (
     schemas.InFlightCount(engine=ENGINE, adapter=EngineAdapter(""), count=0),
 )
 
+CANDIDATE = Candidate(
+    engine=ENGINE,
+    tier=1,
+    cost_ms=1_352.5,
+    composite=0.25,
+    terms_ms=(120.5, 32.0, 1_200.0, 0.0, 0.0, 0.0),
+    values=(0.75, 0.0, 0.5, 0.5, 1.0, 1.0),
+)
+DECISION = Decision(
+    profile="axiom",
+    winner=CANDIDATE,
+    runners_up=(CANDIDATE._replace(engine=EngineId("node-2.a"), tier=2, composite=0.0),),
+    load=LoadKind.FROM_HOST,
+    refusals={Reason.QUARANTINED: 3, Reason.DRAINING: 1},
+    booking=17,
+    stale=True,
+)
+OUTCOME = Outcome(
+    ending=Ending.SERVED,
+    status=200,
+    reason=None,
+    engine=ENGINE,
+    retries=1,
+    held_ms=12.5,
+    load_ms=1_180.0,
+    total_ms=3_200.25,
+    ttft_ms=140.5,
+    tpot_ms=12.25,
+    usage=Usage(prompt_tokens=256, completion_tokens=128, cached_tokens=64),
+    matched_tokens=48,
+)
+
 MESSAGES: tuple[schemas.Message, ...] = (
     schemas.NodeReport(
         kind=schemas.ReportKind.FULL,
@@ -204,6 +236,21 @@ MESSAGES: tuple[schemas.Message, ...] = (
         incarnation=9,
         seq=77,
         counts=COUNTS,
+    ),
+    schemas.DecisionReport(
+        region=REGION,
+        gateway=GATEWAY,
+        id="5f3a-1c",
+        age_ms=3_310.5,
+        share=0.25,
+        base_model="llama-3-8b",
+        adapter=EngineAdapter("acme/sql.v2~3"),
+        rank=16,
+        size_bytes=40_894_464,
+        prompt_tokens=250,
+        weights=(1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+        attempts=(schemas.DecidedAttempt(attempt=2, after_ms=900.5, decision=DECISION),),
+        outcome=OUTCOME,
     ),
     schemas.NodeRecord(state=NODE_STATE),
     schemas.PlanRecord(
@@ -238,37 +285,6 @@ DECLARED: tuple[desired.Declared, ...] = (
 )
 FLOOR = 17
 
-CANDIDATE = Candidate(
-    engine=ENGINE,
-    tier=1,
-    cost_ms=1_352.5,
-    composite=0.25,
-    terms_ms=(120.5, 32.0, 1_200.0, 0.0, 0.0, 0.0),
-    values=(0.75, 0.0, 0.5, 0.5, 1.0, 1.0),
-)
-DECISION = Decision(
-    profile="axiom",
-    winner=CANDIDATE,
-    runners_up=(CANDIDATE._replace(engine=EngineId("node-2.a"), tier=2, composite=0.0),),
-    load=LoadKind.FROM_HOST,
-    refusals={Reason.QUARANTINED: 3, Reason.DRAINING: 1},
-    booking=17,
-    stale=True,
-)
-OUTCOME = Outcome(
-    ending=Ending.SERVED,
-    status=200,
-    reason=None,
-    engine=ENGINE,
-    retries=1,
-    held_ms=12.5,
-    load_ms=1_180.0,
-    total_ms=3_200.25,
-    ttft_ms=140.5,
-    tpot_ms=12.25,
-    usage=Usage(prompt_tokens=256, completion_tokens=128, cached_tokens=64),
-    matched_tokens=48,
-)
 DECISION_VIEW = decisions.DecisionView.of(DECISION, AXIOM.weights)
 CANDIDATE_VIEW = decisions.CandidateView.of(CANDIDATE, AXIOM.weights)
 ATTEMPT_VIEW = decisions.AttemptView(

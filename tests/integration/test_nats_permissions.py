@@ -22,9 +22,11 @@ from tests.owner import task_owner
 from axiom_cli.nats_config.permissions import DOMAIN
 from axiom_common.drivers import nats_registry
 from axiom_common.drivers.nats_bus import NatsBus
+from axiom_common.drivers.nats_journal import NatsJournal
 from axiom_common.drivers.nats_registry import NatsBucket
+from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import SettingsError, UnavailableError
-from axiom_common.model.ids import GatewayId, NodeId
+from axiom_common.model.ids import GatewayId, NodeId, RegionId
 from axiom_common.ports.registry import Entry
 from axiom_common.wire import keys, subjects
 
@@ -306,6 +308,50 @@ async def test_services_have_no_more_than_they_need(
             await client.publish(subject, b"")
         await count_reaches(refused, len(said) + len(never))
         await client.close()
+
+
+async def test_gateways_tell_decisions_into_their_regions_stream_and_read_none(
+    nats_cluster: NatsCluster,
+) -> None:
+    clock = SystemClock()
+    subject = subjects.gateway_decision(REGION, GatewayId("g1"))
+    stream = keys.decision_stream(REGION)
+    async with task_owner() as owner:
+        connection = nats_cluster.connection("gateway", name="gateway.g1")
+        assert await connection.start(owner)
+        journal = NatsJournal(
+            connection,
+            clock,
+            stream,
+            subject=subjects.all_decisions(REGION),
+            bytes_max=1 << 20,
+            age_ms=60_000.0,
+            message_bytes_max=1 << 16,
+        )
+        await succeeds(
+            lambda: journal.append(subject, b"decided"),
+            despite=UnavailableError,
+            within_s=WITHIN_S,
+        )
+        info = connection.session().client.jetstream().stream_info
+
+        async def kept() -> None:
+            assert (await info(stream)).state.messages == 1
+
+        await succeeds(kept, despite=AssertionError, within_s=WITHIN_S)
+        assert connection.refused == 0
+        await connection.close()
+    refused: list[str] = []
+    client = await nats_cluster.client("gateway", inbox="gateway.x", errors=refused)
+    others = subjects.gateway_decision(RegionId("other"), GatewayId("g1"))
+    forbidden = (
+        others,
+        *(f"{API}.STREAM.{call}.{stream}" for call in ("DELETE", "PURGE", "UPDATE", "MSG.GET")),
+    )
+    for said in forbidden:
+        await client.publish(said, b"")
+    await count_reaches(refused, len(forbidden))
+    await client.close()
 
 
 async def count_reaches(refused: list[str], expected: int) -> None:

@@ -21,6 +21,7 @@ from axiom_common.runtime.metric_names import (
 )
 from axiom_common.runtime.metric_reference import page
 from axiom_common.runtime.metrics import OTHER
+from axiom_gateway.decision_log import LogCounts
 from axiom_gateway.handlers import MODELS
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.openai_requests import Endpoint
@@ -56,6 +57,7 @@ def gateway_metrics() -> GatewayMetrics:
         dropped=zero,
         nats_refusals=zero,
         spans=SpanCounts,
+        told=lambda: LogCounts(0, 0, 0),
     )
     return metrics
 

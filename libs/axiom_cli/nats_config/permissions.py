@@ -84,6 +84,8 @@ def gateway(region: RegionId) -> Permissions:
             subjects.node_inflight(region, NodeId(ANY), GatewayId(ANY)),
             subjects.node_ensure(region, NodeId(ANY)),
             subjects.node_resync(region, NodeId(ANY)),
+            subjects.gateway_decision(region, GatewayId(ANY)),
+            *_makes_stream(keys.decision_stream(region)),
             *_makes(incarnations),
             _record(incarnations, keys.GATEWAY_INCARNATION),
             *_owns(keys.DESIRED_BUCKET, ALL),
@@ -142,7 +144,11 @@ def _opens(bucket: str) -> tuple[str, ...]:
 
 
 def _makes(bucket: str) -> tuple[str, ...]:
-    return (*_opens(bucket), f"{_API}STREAM.CREATE.KV_{bucket}")
+    return _makes_stream(f"KV_{bucket}")
+
+
+def _makes_stream(name: str) -> tuple[str, ...]:
+    return (f"{_API}STREAM.INFO.{name}", f"{_API}STREAM.CREATE.{name}")
 
 
 def _gets(bucket: str) -> tuple[str, ...]:

@@ -91,6 +91,15 @@ class Gateway:
         "view_age_seconds",
         "Time since the last report of any node; NaN before the first.",
     )
+    DECISIONS_TOLD = CounterName(
+        _OF, "decisions_told_total", "Requests whose decisions went to the region's stream."
+    )
+    DECISIONS_SAMPLED_OUT = CounterName(
+        _OF, "decisions_sampled_out_total", "Requests that its sample left out, under load."
+    )
+    DECISIONS_DROPPED = CounterName(
+        _OF, "decisions_dropped_total", "Requests lost to it: a full queue, or NATS away."
+    )
     SPANS = CounterName(_OF, "spans_total", "Spans that ended, of sampled requests.")
     SPANS_SENT = CounterName(_OF, "spans_sent_total", "Spans that the collector of traces took.")
     SPANS_NOT_SENT = CounterName(

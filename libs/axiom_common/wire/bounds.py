@@ -10,6 +10,7 @@ import math
 from collections.abc import Sized
 
 from axiom_common.errors import WireError
+from axiom_common.model.decision import Decision, Term
 from axiom_common.model.engine import EngineRank, EngineState, GpuState
 from axiom_common.model.ids import NodeId, node_of
 from axiom_common.model.plan import Plan
@@ -26,6 +27,8 @@ TEXT_MAX = 1024
 RANKS_MAX = 64
 MIG_MAX = 16
 THROTTLE_BITS_MAX = 64
+ATTEMPTS_MAX = 16
+SHOWN_MAX = 8
 ORDER_MAX = 1 << 53
 """Up to here incarnations and sequence numbers are exact in every store, Lua's doubles included."""
 
@@ -53,6 +56,30 @@ def check_beat(beat: NodeBeat) -> None:
             _check_ranks(ranks)
     if beat.gpus is not None:
         _check_gpus(beat.gpus)
+
+
+def check_decisions(
+    decisions: tuple[Decision, ...], weights: tuple[float, ...], share: float
+) -> None:
+    """Check what is told of a request's decisions; WireError names what is wrong."""
+    _at_most(decisions, ATTEMPTS_MAX, "attempts")
+    if not 0.0 < share <= 1.0:
+        raise WireError(f"a share of {share}")
+    _check_terms(weights)
+    for decision in decisions:
+        _at_most(decision.runners_up, SHOWN_MAX, "runners-up")
+        winner = () if decision.winner is None else (decision.winner,)
+        for one in (*winner, *decision.runners_up):
+            _sane(one.cost_ms)
+            _check_terms(one.terms_ms)
+            if len(one.values) != len(Term) or not all(map(math.isfinite, one.values)):
+                raise WireError(f"scores of {one.engine[:80]!r}")
+
+
+def _check_terms(values: tuple[float, ...]) -> None:
+    if len(values) != len(Term):
+        raise WireError(f"{len(values)} values for {len(Term)} terms")
+    _sane(*values)
 
 
 def check_node(node: NodeId, engines: tuple[EngineState, ...], gpus: tuple[GpuState, ...]) -> None:

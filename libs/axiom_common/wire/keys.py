@@ -26,6 +26,11 @@ def incarnation_bucket(region: RegionId) -> str:
     return f"axiom_incarnation_{region}"
 
 
+def decision_stream(region: RegionId) -> str:
+    """JetStream: the decisions of a region's gateways, for a while."""
+    return f"axiom_decisions_{region}"
+
+
 GATEWAY_INCARNATION = "gateway.any"
 """Key of all gateways in the incarnation bucket: only the revision of a put counts, and a gateway's
 name may be used once and never again. A node's key holds no dot, so they differ."""

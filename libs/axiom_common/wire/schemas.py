@@ -14,12 +14,20 @@ import msgspec
 
 from axiom_common.errors import AxiomError, WireError
 from axiom_common.model.adapter import AdapterSpec
+from axiom_common.model.decision import Decision
 from axiom_common.model.engine import EngineState, GpuState, HostState, NodeState, PlanStatus
 from axiom_common.model.ensure import EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
+from axiom_common.model.outcome import Outcome
 from axiom_common.model.plan import Plan
 from axiom_common.state.region_view import NodeBeat
-from axiom_common.wire.bounds import check_beat, check_node, check_order, check_plan
+from axiom_common.wire.bounds import (
+    check_beat,
+    check_decisions,
+    check_node,
+    check_order,
+    check_plan,
+)
 
 VERSION = 1
 MESSAGE_BYTES_MAX = 1 << 20
@@ -110,6 +118,39 @@ class InFlightReport(msgspec.Struct, frozen=True, kw_only=True, tag="in-flight")
     counts: tuple[InFlightCount, ...]
 
 
+class DecidedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision of a request, `after_ms` its first one."""
+
+    attempt: int
+    after_ms: float
+    decision: Decision
+
+
+class DecisionReport(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
+    """What a gateway decided for one request, with its best engines, and what became of it.
+
+    It was sent `age_ms` after its first decision. `share` of all requests of that moment are told
+    of, so this one stands for 1 / share. `prompt_tokens` is an estimate, `weights` those of the
+    profile, indexed like `Term`; of many attempts the last are told. `outcome` and each candidate
+    are read by place: a new field goes to the end with a default.
+    """
+
+    v: int = VERSION
+    region: RegionId
+    gateway: GatewayId
+    id: str
+    age_ms: float
+    share: float
+    base_model: str
+    adapter: EngineAdapter
+    rank: int
+    size_bytes: int
+    prompt_tokens: int
+    weights: tuple[float, ...]
+    attempts: tuple[DecidedAttempt, ...]
+    outcome: Outcome
+
+
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, tag="node-record"):
     """A node in the shadow cache: its whole state."""
 
@@ -138,6 +179,7 @@ Message = (
     | EnsureRequest
     | EnsureReply
     | InFlightReport
+    | DecisionReport
     | NodeRecord
     | PlanRecord
     | Lease
@@ -203,6 +245,9 @@ def _check_bounds(message: Message) -> None:
         check_node(state.node, state.engines, state.gpus)
     elif isinstance(message, PlanRecord):
         check_plan(message.plan)
+    elif isinstance(message, DecisionReport):
+        decisions = tuple(attempt.decision for attempt in message.attempts)
+        check_decisions(decisions, message.weights, message.share)
     elif isinstance(message, InFlightReport | EnsureRequest):
         if isinstance(message, InFlightReport):
             check_order(message.incarnation, message.seq)

@@ -49,3 +49,13 @@ def node_inflight(region: RegionId, node: NodeId, gateway: GatewayId) -> str:
 def all_inflight_on(region: RegionId, node: NodeId) -> str:
     """What all gateways have in flight on one node: what its agent hears."""
     return f"{PREFIX}.node.inflight.{region}.{node}.*"
+
+
+def gateway_decision(region: RegionId, gateway: GatewayId) -> str:
+    """What a gateway decided, and what became of it: `DecisionReport`, for the region's stream."""
+    return f"{PREFIX}.gateway.decision.{region}.{gateway}"
+
+
+def all_decisions(region: RegionId) -> str:
+    """The decisions of all gateways of a region."""
+    return f"{PREFIX}.gateway.decision.{region}.*"

@@ -10,6 +10,7 @@ from pathlib import Path
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_credentials import NatsCredentials
+from axiom_common.drivers.nats_journal import NatsJournal
 from axiom_common.drivers.nats_registry import NatsRegistry
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.drivers.system_clock import SystemClock
@@ -17,11 +18,14 @@ from axiom_common.drivers.tracers import otlp_tracer
 from axiom_common.errors import SettingsError
 from axiom_common.model.ids import RegionId
 from axiom_common.policy.profile import BUILT_IN
+from axiom_common.ports.clock import Clock
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.lifecycle import run_process
 from axiom_common.runtime.logging import Log, set_up_logging
 from axiom_common.runtime.settings import exit_on_bad_settings, load_settings
 from axiom_common.runtime.tracing import NO_TRACER
+from axiom_common.wire import keys, subjects
+from axiom_common.wire.schemas import MESSAGE_BYTES_MAX
 from axiom_gateway.app import CUT_GRACE_MS, GatewayApp
 from axiom_gateway.settings import GatewaySettings
 
@@ -56,6 +60,7 @@ async def serve(
         bus=bus,
         registry=NatsRegistry(connection, replicas=settings.nats_replicas),
         cache=cache,
+        journal=_journal(connection, settings, clock),
         clock=clock,
         nonce=secrets.token_hex(6),
         tracer=tracer or NO_TRACER,
@@ -76,6 +81,20 @@ async def serve(
     await cache.close()
     if tracer is not None:
         await tracer.close()
+
+
+def _journal(connection: NatsConnection, settings: GatewaySettings, clock: Clock) -> NatsJournal:
+    region = RegionId(settings.region)
+    return NatsJournal(
+        connection,
+        clock,
+        keys.decision_stream(region),
+        subject=subjects.all_decisions(region),
+        bytes_max=settings.decisions_bytes_max,
+        age_ms=settings.decisions_age_ms,
+        message_bytes_max=MESSAGE_BYTES_MAX,
+        replicas=settings.nats_replicas,
+    )
 
 
 def main() -> None:

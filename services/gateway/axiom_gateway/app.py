@@ -13,6 +13,7 @@ from axiom_common.model.ids import GatewayId, RegionId
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
+from axiom_common.ports.journal import Journal
 from axiom_common.ports.registry import Bucket, Registry
 from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.ports.tracing import Tracer
@@ -25,6 +26,7 @@ from axiom_common.wire import keys
 from axiom_gateway.admin import AdminView, SeenRegion, admin_app
 from axiom_gateway.admin_decisions import DecisionDesk, decision_routes
 from axiom_gateway.asgi import App, Receive, Scope, Send
+from axiom_gateway.decision_log import DecisionPublisher
 from axiom_gateway.decisions import DecisionLog
 from axiom_gateway.dispatch import Dispatcher
 from axiom_gateway.ensure import Ensurer
@@ -61,6 +63,7 @@ class GatewayApp:
         bus: Bus,
         registry: Registry,
         cache: ShadowCache,
+        journal: Journal,
         clock: Clock,
         nonce: str,
         tracer: Tracer = NO_TRACER,
@@ -80,6 +83,17 @@ class GatewayApp:
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = GatewayMetrics()
         self.decisions = DecisionLog()
+        self._publisher = DecisionPublisher(
+            journal,
+            clock,
+            self._log,
+            region=self._region,
+            gateway=GatewayId(settings.gateway),
+            profiles=BUILT_IN,
+            per_s=settings.decisions_per_s,
+            queued_max=settings.decisions_queued_max,
+        )
+        self.decisions.on_end = self._publisher.offer
         self.state = GatewayState(clock, BUILT_IN)
         self.hold = HoldQueue(
             held_max=settings.held_max, release=lambda d: self.state.release(d.booking)
@@ -162,6 +176,7 @@ class GatewayApp:
             "follow desired state": self._retried(self._watch.run),
             "tell in-flight": publisher.run(),
             "probe engines": prober.run(),
+            "tell decisions": self._publisher.run(),
         }
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self.feed.start()
@@ -283,6 +298,7 @@ class GatewayApp:
             dropped=lambda: self._bus.dropped,
             nats_refusals=lambda: self._bus.refused,
             spans=lambda: self._tracer.counts,
+            told=lambda: self._publisher.counts,
         )
 
 

@@ -11,6 +11,7 @@ from axiom_common.model.reason import Reason
 from axiom_common.ports.tracing import SpanCounts
 from axiom_common.runtime.metric_names import Gateway
 from axiom_common.runtime.metrics import CappedLabel, MetricSet
+from axiom_gateway.decision_log import LogCounts
 
 
 class GatewayMetrics:
@@ -84,6 +85,7 @@ class GatewayMetrics:
         dropped: Callable[[], float],
         nats_refusals: Callable[[], float],
         spans: Callable[[], SpanCounts],
+        told: Callable[[], LogCounts],
     ) -> None:
         """Expose what is read at scrape time."""
 
@@ -97,6 +99,9 @@ class GatewayMetrics:
         self._set.read_gauge(Gateway.VIEW_AGE, view_age_s)
         self._set.read_counter(Gateway.DROPPED, dropped)
         self._set.read_counter(Gateway.NATS_REFUSALS, nats_refusals)
+        self._set.read_counter(Gateway.DECISIONS_TOLD, lambda: told().sent)
+        self._set.read_counter(Gateway.DECISIONS_SAMPLED_OUT, lambda: told().sampled_out)
+        self._set.read_counter(Gateway.DECISIONS_DROPPED, lambda: told().dropped)
         self._set.read_counter(Gateway.SPANS, lambda: spans().ended)
         self._set.read_counter(Gateway.SPANS_SENT, lambda: spans().sent)
         self._set.read_counter(Gateway.SPANS_NOT_SENT, lambda: spans().not_sent)

@@ -48,6 +48,12 @@ class GatewaySettings(ServiceSettings):
     """Longest silence of an engine inside one answer, the wait for its first token included."""
     request_limit_ms: PositiveMs = 3_600_000.0
     drain_ms: PositiveMs = 20_000.0
+    decisions_per_s: Annotated[float, Field(ge=1.0, le=100_000.0)] = 100.0
+    """Decisions told to the region's stream under load; a sample of all."""
+    decisions_queued_max: Count = 1024
+    decisions_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    decisions_age_ms: Annotated[float, Field(ge=1_000.0)] = 86_400_000.0
+    """Bounds of that stream, if this gateway is the one that makes it."""
     otlp_endpoint: HttpUrl | None = None
     """A collector of traces (OTLP over HTTP), e.g. http://127.0.0.1:4318; none: no traces."""
     trace_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.01
