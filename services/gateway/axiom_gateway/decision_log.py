@@ -84,7 +84,8 @@ class DecisionPublisher:
         """A request ended. Takes about a microsecond, whatever the journal does."""
         if not decisions:
             return
-        share = self._sampler.share_of(decisions[0].query.request_hash, self._clock.now_ms())
+        request_hash = decisions[0].query.request_hash
+        share = self._sampler.share_of(request_hash, self._clock.now_ms())
         if not share:
             self._sampled_out += 1
         elif len(self._queue) >= self._queued_max:

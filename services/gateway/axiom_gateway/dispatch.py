@@ -61,6 +61,7 @@ PAUSE_MS_MAX = 400.0
 LOGGED = frozenset({Ending.REFUSED, Ending.BROKEN, Ending.CUT})
 """Ends that somebody may want to look into; a defect has a line of its own."""
 
+_SERVED = Ending.SERVED
 _ENGINE = headers.ENGINE.encode()
 
 
@@ -160,7 +161,7 @@ class Dispatcher:
             status,
             reason_of(last, error),
             job.engine,
-            max(0, job.tries - 1),
+            job.tries - 1 if job.tries else 0,
             job.held_ms,
             job.load_ms,
             self._clock.now_ms() - job.arrived_ms,
@@ -171,7 +172,7 @@ class Dispatcher:
         self._decisions.end(job.id, outcome)
         if job.span.recorded:
             spans.tell_outcome(job.span, outcome, model=job.request.model, profile=job.profile)
-        if outcome.ending in LOGGED:
+        if outcome.ending is not _SERVED and outcome.ending in LOGGED:
             self._say(job, outcome)
 
     def _say(self, job: Job, outcome: Outcome) -> None:

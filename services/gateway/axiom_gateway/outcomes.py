@@ -13,12 +13,17 @@ _ENDINGS = {
     Verdict.REJECTED: Ending.REJECTED,
     Verdict.BROKEN: Ending.BROKEN,
 }
+_BROKEN = Verdict.BROKEN
+_SERVED, _IS_SERVED = Verdict.SERVED, Ending.SERVED
+"""Most requests; looking up members of enums, and hashing them, costs more than all the rest."""
 _REASONS: dict[str | int | None, Reason] = {reason.value: reason for reason in Reason}
 
 
 def ending_of(exchange: Exchange, last: Try | None, error: Exception | None) -> Ending:
     """How it ended. `last` None: the last try did not come to its end, or there was none."""
     if error is None:
+        if last is not None and last.verdict is _SERVED:
+            return _IS_SERVED
         return _ENDINGS.get(last.verdict, Ending.CUT) if last is not None else Ending.CUT
     if exchange.gone:
         return Ending.GONE
@@ -29,8 +34,8 @@ def ending_of(exchange: Exchange, last: Try | None, error: Exception | None) -> 
 
 def reason_of(last: Try | None, error: Exception | None) -> Reason | None:
     """The reason of an error; None where none has to be given."""
-    if isinstance(error, ApiError):
-        return _REASONS.get(error.error_code)
-    if error is None and last is not None and last.verdict is Verdict.BROKEN:
+    if error is not None:
+        return _REASONS.get(error.error_code) if isinstance(error, ApiError) else None
+    if last is not None and last.verdict is _BROKEN:
         return Reason.ENGINE_FAILED
     return None
