@@ -22,6 +22,7 @@ from axiom_common.model.adapter import (
     Residency,
     ResidencySource,
 )
+from axiom_common.model.decision import Candidate, Decision, LoadKind, Term
 from axiom_common.model.engine import (
     EngineFigures,
     EngineLimits,
@@ -43,6 +44,7 @@ from axiom_common.model.ids import (
     NodeId,
     RegionId,
 )
+from axiom_common.model.outcome import Ending, Outcome, Usage
 from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import PRIORITY_BANDS, Tenant
@@ -142,6 +144,41 @@ PLANS = st.builds(
         max_size=2,
     ).map(tuple),
 )
+TERMS = st.tuples(*[MS] * len(Term))
+CANDIDATES = st.builds(
+    Candidate,
+    engine=ENGINES,
+    tier=st.integers(1, 2),
+    cost_ms=MS,
+    composite=st.floats(0, 1),
+    terms_ms=TERMS,
+    values=st.tuples(*[st.floats(-1, 1)] * len(Term)),
+)
+DECISIONS = st.builds(
+    Decision,
+    profile=TOKENS,
+    winner=st.none() | CANDIDATES,
+    runners_up=st.lists(CANDIDATES, max_size=2).map(tuple),
+    load=st.sampled_from(LoadKind),
+    refusals=st.dictionaries(st.sampled_from(Reason), COUNT, max_size=3),
+    booking=COUNT,
+    stale=st.booleans(),
+)
+OUTCOMES = st.builds(
+    Outcome,
+    ending=st.sampled_from(Ending),
+    status=st.none() | st.integers(200, 599),
+    reason=REASONS,
+    engine=st.none() | ENGINES,
+    retries=COUNT,
+    held_ms=MS,
+    load_ms=st.none() | MS,
+    total_ms=MS,
+    ttft_ms=st.none() | MS,
+    tpot_ms=st.none() | MS,
+    usage=st.builds(Usage, st.none() | COUNT, st.none() | COUNT, st.none() | COUNT),
+    matched_tokens=st.none() | COUNT,
+)
 MESSAGES: st.SearchStrategy[schemas.Message] = st.one_of(
     st.builds(schemas.NodeReport, kind=KINDS, base=st.none() | ORDERS, **NODE_FIELDS),
     st.builds(schemas.ResyncRequest, asker=st.text(max_size=20)),
@@ -166,6 +203,25 @@ MESSAGES: st.SearchStrategy[schemas.Message] = st.one_of(
         seq=ORDERS,
         counts=COUNTS,
     ),
+    st.builds(
+        schemas.DecisionReport,
+        region=TOKENS.map(RegionId),
+        gateway=TOKENS.map(GatewayId),
+        id=st.text(max_size=20),
+        age_ms=MS,
+        share=st.floats(0, 1, exclude_min=True),
+        base_model=NAMES,
+        adapter=ADAPTER_NAMES,
+        rank=COUNT,
+        size_bytes=COUNT,
+        prompt_tokens=COUNT,
+        weights=TERMS,
+        attempts=st.lists(
+            st.builds(schemas.DecidedAttempt, attempt=COUNT, after_ms=MS, decision=DECISIONS),
+            max_size=2,
+        ).map(tuple),
+        outcome=OUTCOMES,
+    ),
     st.builds(schemas.NodeRecord, state=st.builds(NodeState, **NODE_FIELDS)),
     st.builds(schemas.PlanRecord, plan=PLANS),
     st.builds(schemas.Lease, holder=st.text(max_size=20), fence=COUNT),
@@ -176,6 +232,7 @@ KIND_LIST = (
     schemas.EnsureRequest,
     schemas.EnsureReply,
     schemas.InFlightReport,
+    schemas.DecisionReport,
     schemas.NodeRecord,
     schemas.PlanRecord,
     schemas.Lease,
@@ -321,6 +378,29 @@ def in_flight(count: int) -> schemas.Message:
     )
 
 
+def decided(
+    *, attempts: int = 1, runners_up: int = 1, ms: float = 1.0, terms: int = len(Term), share: float
+) -> schemas.Message:
+    one = Candidate(ENGINE.engine, 1, 1.0, 0.5, (ms,) * terms, (0.5,) * len(Term))
+    decision = Decision(profile="axiom", winner=one, runners_up=(one,) * runners_up)
+    attempt = schemas.DecidedAttempt(attempt=1, after_ms=0.0, decision=decision)
+    return schemas.DecisionReport(
+        region=RegionId("r"),
+        gateway=GatewayId("g"),
+        id="d",
+        age_ms=1.0,
+        share=share,
+        base_model="b",
+        adapter=EngineAdapter(""),
+        rank=0,
+        size_bytes=0,
+        prompt_tokens=0,
+        weights=(1.0,) * len(Term),
+        attempts=(attempt,) * attempts,
+        outcome=Outcome(Ending.SERVED, 200, None, None, 0, 0.0, None, ms, None, None),
+    )
+
+
 def ensure(deadline_ms: float) -> schemas.Message:
     return schemas.EnsureRequest(
         engine=ENGINE.engine, adapter=PLANNED, deadline_ms=deadline_ms, gateway=GatewayId("g")
@@ -360,6 +440,19 @@ def engines(count: int) -> list[EngineState]:
         (node_record(ENGINE), node_record(replace(ENGINE, engine=EngineId("other.a")))),
         (node_record(ENGINE), node_record(replace(ENGINE, kv_usage=float("nan")))),
         (node_record(ENGINE), node_record(replace(ENGINE, running=-1))),
+        (decided(share=1.0), decided(share=0.0)),
+        (decided(share=0.5), decided(share=float("nan"))),
+        (decided(share=0.5), decided(share=0.5, ms=float("nan"))),
+        (decided(share=0.5), decided(share=0.5, ms=float("inf"))),
+        (decided(share=0.5), decided(share=0.5, terms=len(Term) - 1)),
+        (
+            decided(share=0.5, attempts=bounds.ATTEMPTS_MAX),
+            decided(share=0.5, attempts=bounds.ATTEMPTS_MAX + 1),
+        ),
+        (
+            decided(share=0.5, runners_up=bounds.SHOWN_MAX),
+            decided(share=0.5, runners_up=bounds.SHOWN_MAX + 1),
+        ),
         (ensure(0.0), ensure(-1.0)),
         (ensure(1e9), ensure(float("nan"))),
         (ensure(1e9), ensure(float("inf"))),

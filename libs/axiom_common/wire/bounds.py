@@ -13,6 +13,7 @@ from axiom_common.errors import WireError
 from axiom_common.model.decision import Decision, Term
 from axiom_common.model.engine import EngineRank, EngineState, GpuState
 from axiom_common.model.ids import NodeId, node_of
+from axiom_common.model.outcome import Outcome
 from axiom_common.model.plan import Plan
 from axiom_common.state.region_view import NodeBeat
 
@@ -58,13 +59,9 @@ def check_beat(beat: NodeBeat) -> None:
         _check_gpus(beat.gpus)
 
 
-def check_decisions(
-    decisions: tuple[Decision, ...], weights: tuple[float, ...], share: float
-) -> None:
-    """Check what is told of a request's decisions; WireError names what is wrong."""
+def check_decisions(decisions: tuple[Decision, ...], weights: tuple[float, ...]) -> None:
+    """Check a request's decisions; WireError names what is wrong."""
     _at_most(decisions, ATTEMPTS_MAX, "attempts")
-    if not 0.0 < share <= 1.0:
-        raise WireError(f"a share of {share}")
     _check_terms(weights)
     for decision in decisions:
         _at_most(decision.runners_up, SHOWN_MAX, "runners-up")
@@ -72,8 +69,22 @@ def check_decisions(
         for one in (*winner, *decision.runners_up):
             _sane(one.cost_ms)
             _check_terms(one.terms_ms)
-            if len(one.values) != len(Term) or not all(map(math.isfinite, one.values)):
+            if len(one.values) != len(Term) or not _finite(one.composite, *one.values):
                 raise WireError(f"scores of {one.engine[:80]!r}")
+
+
+def check_outcome(outcome: Outcome) -> None:
+    """Check what became of a request; WireError names what is wrong."""
+    usage, times_ms = outcome.usage, (outcome.ttft_ms, outcome.tpot_ms, outcome.load_ms)
+    _sane(outcome.retries, outcome.held_ms, outcome.total_ms, *times_ms)
+    _sane(outcome.matched_tokens, *usage)
+
+
+def check_share(share: float, *ages_ms: float) -> None:
+    """Check what share of requests a message stands for, and its ages."""
+    if not 0.0 < share <= 1.0:
+        raise WireError(f"a share of {share}")
+    _sane(*ages_ms)
 
 
 def _check_terms(values: tuple[float, ...]) -> None:
@@ -152,6 +163,10 @@ def _sane(*values: float | None) -> None:
     for value in values:
         if value is not None and not 0.0 <= value < _INFINITE:
             raise WireError(f"{value!r} is not a finite number of at least 0")
+
+
+def _finite(*values: float) -> bool:
+    return all(map(math.isfinite, values))
 
 
 def _at_most(items: Sized, most: int, what: str) -> None:

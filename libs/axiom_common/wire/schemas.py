@@ -26,7 +26,9 @@ from axiom_common.wire.bounds import (
     check_decisions,
     check_node,
     check_order,
+    check_outcome,
     check_plan,
+    check_share,
 )
 
 VERSION = 1
@@ -247,7 +249,9 @@ def _check_bounds(message: Message) -> None:
         check_plan(message.plan)
     elif isinstance(message, DecisionReport):
         decisions = tuple(attempt.decision for attempt in message.attempts)
-        check_decisions(decisions, message.weights, message.share)
+        check_decisions(decisions, message.weights)
+        check_outcome(message.outcome)
+        check_share(message.share, message.age_ms, *(one.after_ms for one in message.attempts))
     elif isinstance(message, InFlightReport | EnsureRequest):
         if isinstance(message, InFlightReport):
             check_order(message.incarnation, message.seq)
