@@ -16,12 +16,16 @@ import openai
 import pytest
 import pytest_asyncio
 import yaml
-from tests.eventually import eventually
+from nats.aio.client import Client
+from tests.eventually import eventually, succeeds
 from tests.servers import free_port
 
 from axiom_cli.stack.servers import HOST
 from axiom_cli.stack.stack import CONFIG, Stack, running_stack
-from axiom_cli.stack.topology import BASE_MODEL, GATEWAY, EngineShape, StackOptions
+from axiom_cli.stack.topology import BASE_MODEL, GATEWAY, REGION, EngineShape, StackOptions
+from axiom_common.model.ids import RegionId
+from axiom_common.wire import keys, subjects
+from axiom_common.wire.schemas import DecisionReport, decode
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -81,6 +85,38 @@ async def test_chat(client: openai.AsyncOpenAI) -> None:
     assert answer.usage.completion_tokens == 5
     assert raw.headers["x-axiom-engine"] == "node-1.engine-1"
     assert raw.headers["x-axiom-decision-id"]
+
+
+async def test_a_request_is_explained_and_told_to_the_regions_stream(
+    stack: Stack, client: openai.AsyncOpenAI
+) -> None:
+    raw = await client.chat.completions.with_raw_response.create(
+        model=ADAPTER, messages=MESSAGES, max_tokens=5
+    )
+    decision_id = raw.headers["x-axiom-decision-id"]
+    command = [sys.executable, "-m", "axiom_cli", "why", decision_id, "--url", stack.gateway_url]
+    process = await asyncio.create_subprocess_exec(
+        *command, "--json", stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    kept = json.loads(out)
+    assert process.returncode == 0
+    assert kept["adapter"] == f"{ADAPTER}~1"
+    assert kept["attempts"][0]["decision"]["winner"]["engine"] == raw.headers["x-axiom-engine"]
+    assert kept["outcome"]["completion_tokens"] == 5
+    nats = Client()
+    await nats.connect(stack.nats_url)
+    stream = keys.decision_stream(RegionId(REGION))
+    subject = subjects.all_decisions(RegionId(REGION))
+
+    async def told() -> None:
+        last = await nats.jetstream().get_last_msg(stream, subject)
+        assert decode(last.data or b"", DecisionReport).id == decision_id
+
+    try:
+        await succeeds(told, despite=Exception)
+    finally:
+        await nats.close()
 
 
 async def test_chat_as_a_stream(client: openai.AsyncOpenAI) -> None:
