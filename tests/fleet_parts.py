@@ -80,7 +80,7 @@ def row(number: int = 0, **changes: Any) -> EngineRow:
         thermal_safety=1.0,
         latency_health=1.0,
     )
-    return replace(plain, **changes)
+    return plain._replace(**changes)
 
 
 def fleet(*rows: EngineRow) -> Fleet:

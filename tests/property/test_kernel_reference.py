@@ -63,7 +63,7 @@ def drawn_row(chance: Random, number: int) -> EngineRow:
                 for name in names[:slots]
             ),
         ),
-        registered=frozenset(chance.sample(ADAPTERS, chance.randint(0, 3))),
+        registered=tuple(chance.sample(ADAPTERS, chance.randint(0, 3))),
         failures=frozenset(chance.sample(ADAPTERS, pick([0, 0, 1]))),
         loads_allowed=chance.random() < 0.8,
     )

@@ -319,7 +319,7 @@ def test_sums_return_to_zero(
         elif what == "remove":
             made.remove(target.engine)
         elif what == "row":
-            made.set_row(replace(target, residents=(), failures=frozenset()))
+            made.set_row(target._replace(residents=(), failures=frozenset()))
         else:
             made.set_peer_load(target.engine, {one.adapter: number, adapter(3): 1})
         assert all(count > 0 for count in made.in_flight().values())

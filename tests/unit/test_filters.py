@@ -224,7 +224,7 @@ def test_loads_are_allowed_again_with_the_next_row() -> None:
 
 def test_a_second_request_follows_the_first_where_no_agent_is_needed() -> None:
     """A name that the engine loads on request stays open to others while it does so."""
-    made = fleet(row(0, loads_allowed=False, registered=frozenset({adapter(1)})))
+    made = fleet(row(0, loads_allowed=False, registered=(adapter(1),)))
     for number in range(2):
         assert made.decide(query(adapter(1), number), "axiom", 0.0).winner is not None
 

@@ -289,7 +289,7 @@ async def test_what_an_engine_forgot_stays_forgotten_until_its_agent_tells_more(
     await setting.tell(1, running=1, residents=(held,), registered=(adapter,))
     setting.state.forgot(engine(NODE), adapter)
     await setting.beat(2, running=2)
-    assert (setting.row().residents, setting.row().registered) == ((), frozenset())
+    assert (setting.row().residents, setting.row().registered) == ((), ())
     await setting.tell(3, running=2, residents=(held,), registered=(adapter,))
     assert setting.row().residents == (held,)
 

@@ -225,7 +225,7 @@ def test_a_silent_agent_leaves_what_the_engine_answers_to() -> None:
     assert made(told).loads_allowed
     silent = made(told, agent_dead=True)
     assert not silent.loads_allowed
-    assert silent.registered == {adapter(1)}
+    assert silent.registered == (adapter(1),)
     assert [r.adapter for r in silent.residents] == [adapter(1)]
 
 

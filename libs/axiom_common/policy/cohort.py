@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from axiom_common.model.engine import EngineState, EngineStatus
@@ -34,9 +34,11 @@ def cohort(states: Iterable[EngineState]) -> Cohort:
 
 
 def median(samples: Iterable[float | None]) -> float | None:
-    """The upper median of the samples that are known; None when there is none.
+    """The upper median of the samples that are known; None when there is none."""
+    known = [sample for sample in samples if sample is not None]
+    return upper_median(known) if known else None
 
-    The upper one, not a mean of two: every value returned was really observed.
-    """
-    known = sorted(sample for sample in samples if sample is not None)
-    return known[len(known) // 2] if known else None
+
+def upper_median(samples: Sequence[float]) -> float:
+    """The median of at least one sample: not a mean of two, so that it was really observed."""
+    return sorted(samples)[len(samples) // 2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from axiom_common.model.adapter import Residency
 from axiom_common.model.engine import LinkModel, Role
@@ -10,8 +10,7 @@ from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitRule:
+class WaitRule(NamedTuple):
     """Predicted wait: base + per_request x queued requests + per_token x uncached tokens booked.
 
     All in ms. Requests in flight are own bookings, peers' vectors and foreign load; those beyond
@@ -26,8 +25,7 @@ class WaitRule:
     slowdown_per_request_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRow:
+class EngineRow(NamedTuple):
     """One engine, as the rules see it.
 
     `refusal` is the closed reason that keeps it from serving anything, if any. `stale` and
@@ -57,7 +55,7 @@ class EngineRow:
     thermal_safety: float
     latency_health: float
     residents: tuple[Residency, ...] = ()
-    registered: frozenset[EngineAdapter] = frozenset()
+    registered: tuple[EngineAdapter, ...] = ()
     failures: frozenset[EngineAdapter] = frozenset()
     loads_allowed: bool = True
     flapping: bool = False

@@ -7,7 +7,8 @@ and hands the result to `engine_row`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from axiom_common.model.engine import EngineState, GpuState
 from axiom_common.policy.scorers.latency_health import LatencyMemory
@@ -35,8 +36,7 @@ class Memory:
     latency: LatencyMemory = field(default_factory=LatencyMemory)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(NamedTuple):
     """Everything about one engine that its own report does not say. None: not known.
 
     `heard_age_ms` counts from the arrival of the last report (None: never heard), `told_age_ms`
@@ -60,11 +60,10 @@ class Evidence:
     own_ttft_ms: float | None = None
     own_tpot_ms: float | None = None
     cordoned: bool = False
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory = Memory()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(NamedTuple):
     """All that the filters of one engine may look at."""
 
     state: EngineState
@@ -75,7 +74,7 @@ class Facts:
 
 def remember(memory: Memory, state: EngineState) -> Memory:
     """The memory after one more sample of the engine."""
-    return replace(memory, latency=memory.latency.after(state))
+    return Memory(thermal=memory.thermal, latency=memory.latency.after(state))
 
 
 def remember_gpus(
@@ -83,4 +82,4 @@ def remember_gpus(
 ) -> Memory:
     """The memory after one more reading of the engine's GPUs; see `ThermalMemory.after`."""
     thermal = memory.thermal.after(gpu, told_ms=told_ms, heard_ms=heard_ms)
-    return replace(memory, thermal=thermal)
+    return Memory(thermal=thermal, latency=memory.latency)

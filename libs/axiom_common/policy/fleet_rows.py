@@ -72,7 +72,7 @@ class FleetRows:
         self._columns = vacant_view(ROWS_MIN)
         self._holders = HolderIndex()
         self._failed: dict[EngineAdapter, set[int]] = {}
-        self._closed: dict[EngineId, _Member] = {}
+        self._closed: dict[EngineId, tuple[_Member, frozenset[EngineAdapter]]] = {}
         self._standing: dict[Wanted, Codes] = {}
         self._links: dict[int, Links] = {}
         self.view = first_rows(self._columns, 0)
@@ -85,7 +85,7 @@ class FleetRows:
             self._forget_kept(member.row, row)
         if member is not None and _only_figures_differ(member.row, row):
             member.row = row
-            _write_rules(self._columns, member.at, row)
+            _write_figures(self._columns, member.at, row)
             self._write_in_flight(member)
             return
         residents = {resident.adapter: resident for resident in row.residents}
@@ -97,7 +97,8 @@ class FleetRows:
             changed = _held_otherwise(member.residents, residents)
             self._unmark_failures(member)
             member.row, member.residents, member.in_use = row, residents, None
-        _write_rules(self._columns, member.at, row)
+        _write_nature(self._columns, member.at, row)
+        _write_figures(self._columns, member.at, row)
         self._count_in_flight(member)
         for adapter in changed:
             self._index(member, adapter)
@@ -106,7 +107,7 @@ class FleetRows:
         if row.loads_allowed:
             self._closed.pop(row.engine, None)
         else:
-            self._closed[row.engine] = member
+            self._closed[row.engine] = (member, frozenset(row.registered))
 
     def remove(self, engine: EngineId) -> None:
         """Free the engine's row; what peers have there is forgotten."""
@@ -188,7 +189,7 @@ class FleetRows:
         if not self._closed:
             return None
         closed = self._closed.values()
-        return self._mask([m.at for m in closed if adapter not in m.row.registered])
+        return self._mask([member.at for member, names in closed if adapter not in names])
 
     def of(self, engines: Iterable[EngineId]) -> Bools | None:
         """Where these engines stand; those without a row are ignored. None: nowhere."""
@@ -279,12 +280,16 @@ def _stands(row: EngineRow) -> tuple[object, ...]:
 
 
 def _only_figures_differ(before: EngineRow, now: EngineRow) -> bool:
-    """Whether nothing differs that an index or a slot follows from."""
+    """Whether nothing differs that an index, a slot or a column of the engine's nature follows
+    from."""
     return (
         now.residents is before.residents
         and now.hbm_slots == before.hbm_slots
         and now.loads_allowed == before.loads_allowed
+        and (now.loads_allowed or now.registered == before.registered)
         and now.failures == before.failures
+        and now.link == before.link
+        and _stands(now) == _stands(before)
     )
 
 
@@ -302,23 +307,27 @@ def _held_otherwise(
     ]
 
 
-def _write_rules(view: FleetView, at: int, row: EngineRow) -> None:
-    """Write everything that rules decide. A gigabyte per second is 1e6 bytes a ms."""
+def _write_nature(view: FleetView, at: int, row: EngineRow) -> None:
+    """Write what an engine is; it changes seldom. A gigabyte per second is 1e6 bytes a ms."""
     view.identity[at] = stable_hash(row.engine)
     view.base_model[at] = stable_hash(row.base_model)
     view.role[at] = ROLE_CODE[row.role]
     view.refusal[at] = REASON_CODE[row.refusal] if row.refusal is not None else 0
-    view.stale[at] = row.stale
-    view.unheard[at] = row.unheard
-    view.flapping[at] = row.flapping
-    view.doubtful[at] = row.stale or row.unheard or row.flapping
     view.max_lora_rank[at] = row.max_lora_rank
-    view.terms_ms[PREFILL, at] = row.prefill_ms_per_token
-    view.load_queue_ms[at] = row.load_queue_ms
     view.h2d_fixed_ms[at] = row.link.h2d_fixed_ms
     view.h2d_bytes_per_ms[at] = row.link.h2d_gbps * 1e6
     view.store_fixed_ms[at] = row.link.store_fixed_ms
     view.store_bytes_per_ms[at] = row.link.store_gbps * 1e6
+
+
+def _write_figures(view: FleetView, at: int, row: EngineRow) -> None:
+    """Write what else rules decide."""
+    view.stale[at] = row.stale
+    view.unheard[at] = row.unheard
+    view.flapping[at] = row.flapping
+    view.doubtful[at] = row.stale or row.unheard or row.flapping
+    view.terms_ms[PREFILL, at] = row.prefill_ms_per_token
+    view.load_queue_ms[at] = row.load_queue_ms
     view.terms_ms[KV, at] = (row.kv_slowdown - 1.0) * row.service_ms
     view.terms_ms[THERMAL, at] = (row.thermal_slowdown - 1.0) * row.service_ms
     view.terms_ms[LATENCY, at] = (row.latency_slowdown - 1.0) * row.service_ms

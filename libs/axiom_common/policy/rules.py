@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from axiom_common.model.adapter import Residency
 from axiom_common.model.engine import EngineState
+from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.reason import Reason
 from axiom_common.policy.batching import LOAD_FACTOR, load_slowdown, unloaded_tpot_ms
 from axiom_common.policy.cohort import Cohort, median
@@ -88,9 +89,9 @@ def engine_row(
         thermal_safety=thermal_safety(thermal),
         latency_health=latency_health(latency),
         residents=_aged(state.residents, told_age_ms),
-        registered=frozenset(state.registered),
+        registered=state.registered,
         loads_allowed=loads_allowed(facts),
-        failures=frozenset(f.adapter for f in state.failures if f.retry_in_ms > told_age_ms),
+        failures=_failures(state, told_age_ms),
     )
 
 
@@ -131,7 +132,10 @@ def _slowdown_of(state: EngineState) -> float:
 def _aged(residents: tuple[Residency, ...], age_ms: float) -> tuple[Residency, ...]:
     """A load that was under way goes on while no news of it comes. The same object if there is
     none: most of the time, and cheap for who compares."""
-    if not any(resident.remaining_ms for resident in residents):
+    for resident in residents:
+        if resident.remaining_ms:
+            break
+    else:
         return residents
     return tuple(
         replace(resident, remaining_ms=max(0.0, resident.remaining_ms - age_ms))
@@ -139,5 +143,11 @@ def _aged(residents: tuple[Residency, ...], age_ms: float) -> tuple[Residency, .
     )
 
 
-def _worst(*witnesses: float | None) -> float:
-    return max(witness or 0.0 for witness in witnesses)
+def _failures(state: EngineState, age_ms: float) -> frozenset[EngineAdapter]:
+    if not state.failures:
+        return frozenset()
+    return frozenset(f.adapter for f in state.failures if f.retry_in_ms > age_ms)
+
+
+def _worst(one: float | None, other: float | None) -> float:
+    return max(one or 0.0, other or 0.0)

@@ -16,6 +16,7 @@ from axiom_common.policy.evidence import (
     remember,
     remember_gpus,
 )
+from axiom_common.policy.moved import figures_moved, gpus_moved
 from axiom_common.state.breaker import Breaker
 
 FRESH_MS = 500.0
@@ -30,10 +31,6 @@ LAPSE_MS = 5_000.0
 OWN_SAMPLES_MAX = 16
 OWN_SAMPLE_MS = 10_000.0
 """Older streams say nothing of now: an engine that is avoided must not look slow for ever."""
-
-
-_SAMPLE = 2
-"""The figures begin with the sample's number and age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +65,7 @@ class EngineFacts:
     written_ms: float = float("-inf")
     flapping: bool = False
     breaker_written: bool = False
+    _written_of: EngineState | None = None
     _forgot: frozenset[EngineAdapter] = frozenset()
     _own: deque[_OwnSample] = field(default_factory=lambda: deque(maxlen=OWN_SAMPLES_MAX))
 
@@ -89,26 +87,41 @@ class EngineFacts:
         """Figures were told: of what the engine holds nobody said anything new."""
         self._sampled(self._without_forgotten(state))
 
-    def row_is_old(self, before: EngineState, now_ms: float) -> bool:
-        """Whether a beat that followed `before` calls for a new row: figures changed that are more
-        than the sample's number and age, or time passed that rules look at."""
-        row, state = self.row, self.state
+    def written(self, row: EngineRow, now_ms: float) -> bool:
+        """The rules gave this row. Whether it says anything else than the one before."""
+        self.breaker_written, self.written_ms = self.breaker.is_open(now_ms), now_ms
+        self._written_of = self.state
+        if row == self.row:
+            return False
+        self.row = row
+        return True
+
+    def row_is_old(self) -> bool:
+        """Whether what was told since the row was written calls for a new one. What time alone
+        changes is for the sweep."""
+        row, of, state = self.row, self._written_of, self.state
         return (
             row is None
+            or of is None
             or row.stale
-            or max(state.sample_age_ms, now_ms - self.written_ms) >= FRESH_MS
-            or state.residents is not before.residents
-            or (state is not before and state.figures[_SAMPLE:] != before.figures[_SAMPLE:])
+            or state.sample_age_ms >= FRESH_MS
+            # Loads go on and failures are forgiven from beat to beat.
+            or state.load_queue_ms > 0.0
+            or bool(state.failures)
+            or state.residents is not of.residents
+            or (state is not of and figures_moved(of.figures, state.figures, state.limits))
         )
 
-    def gpus(self, gpu: tuple[GpuState, ...], now_ms: float) -> None:
-        """Its GPUs were told."""
+    def gpus(self, gpu: tuple[GpuState, ...], now_ms: float) -> bool:
+        """Its GPUs were told. Whether that calls for a new row."""
+        moved = gpus_moved(self.gpu, gpu)
         if gpu != self.gpu:
             self.memory = remember_gpus(
                 self.memory, self.gpu, told_ms=self.gpu_told_ms, heard_ms=self.reported_ms
             )
             self.gpu = gpu
             self.gpu_told_ms = now_ms
+        return moved
 
     def forgot(self, adapter: EngineAdapter) -> None:
         """The engine does not answer to the adapter's name, whatever its agent told last."""

@@ -229,7 +229,7 @@ class GatewayState:
         """A beat of a node that is known: `changed` engines have other figures than before.
 
         The indexes of names and residents stay as they are. A row is written when its figures
-        changed; time alone is for the sweep.
+        moved; time alone is for the sweep.
         """
         now_ms = self._clock.now_ms()
         listened_ms = self.hearing.listened_ms(now_ms)
@@ -241,10 +241,9 @@ class GatewayState:
                 sampled.append(facts)
             if state.engine in changed or facts.lapsed:
                 facts.beat(state)
-            if gpus_told:
-                facts.gpus(_gpus_of(state, node), now_ms)
+            gpus_moved = gpus_told and facts.gpus(_gpus_of(state, node), now_ms)
             ends_silence = facts.heard(now_ms, listened_ms)
-            if ends_silence or gpus_told or facts.row_is_old(before, now_ms):
+            if ends_silence or gpus_moved or facts.row_is_old():
                 self._write(facts, now_ms)
         self._others.sampled(sampled)
         self.on_room()
@@ -362,9 +361,7 @@ class GatewayState:
         peers = self._cohorts.get(facts.state.base_model, Cohort())
         evidence = facts.evidence(now_ms, self.hearing.listened_ms(now_ms))
         row = engine_row(facts.state, evidence, peers, now_ms)
-        facts.breaker_written, facts.written_ms = facts.breaker.is_open(now_ms), now_ms
-        if row != facts.row:
-            facts.row = row
+        if facts.written(row, now_ms):
             self._fleet.set_row(row)
 
     def _answered(self, engine: EngineId, now_ms: float) -> None:

@@ -8,11 +8,11 @@ unloaded engine; TTFT depends on prompts and swings more, so it gets more tolera
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from axiom_common.model.engine import EngineState
 from axiom_common.policy.batching import unloaded_tpot_ms
-from axiom_common.policy.cohort import Cohort, median
+from axiom_common.policy.cohort import Cohort, upper_median
 
 TPOT_TOLERANCE = 1.5
 TTFT_TOLERANCE = 3.0
@@ -23,8 +23,7 @@ SAMPLES_MAX = 40
 """Ten seconds of beats: longer than a stall, shorter than a change of traffic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyMemory:
+class LatencyMemory(NamedTuple):
     """The engine's latest means, oldest first; TPOT as that of an unloaded engine."""
 
     ttft_ms: tuple[float, ...] = ()
@@ -69,7 +68,7 @@ def _appended(samples: tuple[float, ...], sample: float | None) -> tuple[float, 
 
 
 def _usual(samples: tuple[float, ...]) -> float | None:
-    return median(samples) if len(samples) >= SAMPLES_MIN else None
+    return upper_median(samples) if len(samples) >= SAMPLES_MIN else None
 
 
 def _enough(peers: Cohort) -> bool:

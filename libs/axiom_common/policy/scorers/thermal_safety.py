@@ -52,6 +52,9 @@ class ThermalMemory:
         readings = [gpu for gpu in gpus if gpu.throttle is not None]
         if not readings:
             return replace(self, standing=(), unknown=True)
+        if self == _CLEAR and not any((gpu.throttle or 0) & COUNTING_BITS for gpu in readings):
+            # Nothing stood, nothing stands: nearly always.
+            return self
         heard_ms = max(heard_ms, told_ms)
         since = dict(self.standing)
         in_force = {bit: at_ms for bit, at_ms in self.in_force if self._holds(bit, told_ms)}
@@ -78,6 +81,9 @@ class ThermalMemory:
             return False
         is_gone = not self.unknown and bit not in dict(self.standing)
         return now_ms - stood_ms < (LEAVE_MS if is_gone else UNKNOWN_MS)
+
+
+_CLEAR = ThermalMemory()
 
 
 def thermal_safety(slowdown: float) -> float:
