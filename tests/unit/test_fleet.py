@@ -440,3 +440,14 @@ def test_baselines_know_no_quarantine_and_no_cap(profile: str) -> None:
     assert decision.load is LoadKind.COLD
     refused = fleet(row(0, max_lora_rank=8)).decide(query(A), profile, 0.0)
     assert refused.refusals == {Reason.RANK_TOO_LARGE: 1}
+
+
+def test_explain_comes_in_pages_that_together_are_the_whole() -> None:
+    made = fleet(*[row(n, refusal=Reason.DRAINING if n % 2 else None) for n in range(7)])
+    whole = made.explain(query(A), "axiom", 0.0)
+    pages = [made.explain(query(A), "axiom", 0.0, limit=3)]
+    while pages[-1]:
+        after = pages[-1][-1].engine
+        pages.append(made.explain(query(A), "axiom", 0.0, after=after, limit=3))
+    assert [len(page) for page in pages] == [3, 3, 1, 0]
+    assert tuple(one for page in pages for one in page) == whole
