@@ -203,7 +203,9 @@ def _mistyped() -> str:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "SU", user()[1], _other_kind(), _mistyped(), user()[0][:-4], "SU" + "!" * 56]
+    "content",
+    ["", "SU", user()[1], _other_kind(), _mistyped(), user()[0][:-4], "SU" + "!" * 56],
+    ids=["nothing", "short", "public", "other-kind", "mistyped", "cut", "no-base32"],
 )
 def test_what_is_no_seed_is_a_wrong_setting_that_does_not_tell_it(
     content: str, tmp_path: Path
