@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,7 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     # Else it listens for its own processes on the machine's outer address.
     "VLLM_HOST_IP": HOST,
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     "PYTHONPATH": f"{_HERE / 'plugin'}{os.pathsep}{_HERE.parents[1] / 'libs'}",
 }
@@ -77,10 +78,15 @@ class RealEngine:
 
 @contextlib.contextmanager
 def real_engine(
-    python: Path, model: Path, *, port: int = 0, sockets: Path | None = None
+    python: Path,
+    model: Path,
+    *,
+    port: int = 0,
+    sockets: Path | None = None,
+    flags: Sequence[str] = (),
 ) -> Iterator[RealEngine]:
     """An engine that serves `model` by the vLLM of `python`: on `port`, 0: a free one; its agent
-    and tap listen in the folder `sockets`, or in its own."""
+    and tap listen in the folder `sockets`, or in its own. `flags` win over the usual ones."""
     with tempfile.TemporaryDirectory(prefix="vllm", ignore_cleanup_errors=True) as folder:
         port = port or free_port()
         log_path = Path(folder, "log")
@@ -89,7 +95,7 @@ def real_engine(
         kept = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [python, "-m", "vllm.entrypoints.openai.api_server", *_flags(model, port)],
+                [python, "-m", "vllm.entrypoints.openai.api_server", *_flags(model, port), *flags],
                 env={
                     **kept,
                     **_ENVIRONMENT,
