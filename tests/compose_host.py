@@ -92,17 +92,22 @@ class ComposeHost:
             self._start(name)
 
     def stop(self) -> dict[str, int]:
-        """SIGTERM to all that still run, and the exit codes of these; -9 after a kill."""
+        """SIGTERM to all that still run, those first that nobody depends on, as Compose does. Their
+        exit codes; -9 where one had to be killed."""
         running = {n: p for n, p in self.processes.items() if p.poll() is None}
-        for process in running.values():
-            process.terminate()
+        left = dict(running)
         deadline = time.monotonic() + STOP_WITHIN_S
-        for process in running.values():
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        while left:
+            needed = {need for name in left for need in self.services[name].get("depends_on", {})}
+            ending = {name: left.pop(name) for name in set(left) - needed}
+            for process in ending.values():
+                process.terminate()
+            for process in ending.values():
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
         return {name: process.returncode for name, process in running.items()}
 
     def log(self, name: str) -> str:
