@@ -22,8 +22,9 @@ from axiom_common.policy.profile import BUILT_IN
 from axiom_common.state.breaker import FAILURES_MAX, OPEN_MS
 from axiom_common.testing.clock import FakeClock
 from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
-from axiom_gateway.engine_facts import LAPSE_MS, OWN_SAMPLE_MS, STALE_MS, SWEPT_MAX
+from axiom_gateway.engine_facts import LAPSE_MS, OWN_SAMPLE_MS, STALE_MS
 from axiom_gateway.proxy import Try, Verdict
+from axiom_gateway.row_sweep import ROWS_A_TURN, SWEPT_MAX, TURNS
 from axiom_gateway.state import GatewayState
 
 REGION, NODE, OTHER = RegionId("r"), NodeId("n"), NodeId("m")
@@ -335,6 +336,9 @@ async def test_of_a_large_region_that_falls_silent_a_sweep_writes_some_engines_t
         await setting.clock.advance(STALE_MS)
         setting.state.sweep()
         now_ms = setting.clock.now_ms()
+        assert sum(f.written_ms == now_ms for f in setting.state.engines.values()) == ROWS_A_TURN
+        for _ in range(TURNS - 1):
+            setting.state.sweep_on()
         written.append(sum(f.written_ms == now_ms for f in setting.state.engines.values()))
     assert written == [SWEPT_MAX] * nodes
     # Five sweeps write four fifths each: every engine was among them, and none a fifth time.

@@ -37,6 +37,7 @@ from axiom_gateway.inflight import InFlightPublisher
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.prober import Prober
 from axiom_gateway.proxy import Proxy
+from axiom_gateway.row_sweep import TURNS
 from axiom_gateway.settings import GatewaySettings
 from axiom_gateway.state import GatewayState
 from axiom_gateway.watch import Watches
@@ -270,9 +271,12 @@ class GatewayApp:
 
     async def _sweep(self) -> None:
         while True:
-            await self._clock.sleep_ms(SWEEP_EVERY_MS)
+            await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
             await self.feed.sweep()
             self.state.sweep()
+            for _ in range(TURNS - 1):
+                await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
+                self.state.sweep_on()
 
     async def _retried(self, follow: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -21,10 +21,6 @@ from axiom_common.state.breaker import Breaker
 
 FRESH_MS = 500.0
 """Two beats: a row that was written so lately needs no look for the sake of time alone."""
-SWEPT_MAX = 256
-"""Rows that one sweep writes anew, the oldest first. When a large region falls silent, or this
-process falls behind, all of them at once would hold up requests, and the news that is waited for.
-"""
 STALE_MS = DEFAULT_LIMITS.stale_ms
 LAPSE_MS = 5_000.0
 """An engine's load that was told so long ago says nothing of now."""
@@ -95,6 +91,10 @@ class EngineFacts:
             return False
         self.row = row
         return True
+
+    def due(self, now_ms: float) -> bool:
+        """Whether time alone calls for a new row: nobody wrote it, or spoke of it, of late."""
+        return max(now_ms - self.reported_ms, now_ms - self.written_ms) >= FRESH_MS
 
     def row_is_old(self) -> bool:
         """Whether what was told since the row was written calls for a new one. What time alone

@@ -6,12 +6,10 @@ the passing of time) comes through a method here, and rewrites the rows that it 
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 
 from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.decision import Decision, Query
@@ -27,9 +25,10 @@ from axiom_common.state.hearing import Hearing
 from axiom_common.wire.schemas import InFlightCount, InFlightReport
 from axiom_gateway.catalog import Catalog
 from axiom_gateway.claimed import Seen, decided, with_closed
-from axiom_gateway.engine_facts import FRESH_MS, LAPSE_MS, STALE_MS, SWEPT_MAX, EngineFacts
+from axiom_gateway.engine_facts import LAPSE_MS, STALE_MS, EngineFacts
 from axiom_gateway.others_load import OthersLoad
 from axiom_gateway.proxy import Try, Verdict
+from axiom_gateway.row_sweep import RowSweep
 
 
 class GatewayState:
@@ -44,6 +43,7 @@ class GatewayState:
         self._cohorts: dict[str, Cohort] = {}
         self._others = OthersLoad(self._fleet, self._engines)
         self._claims = Claims()
+        self._swept = RowSweep()
         self._flapping: Collection[NodeId] = frozenset()
         self.hearing = Hearing(clock.now_ms())
         self.catalog = Catalog()
@@ -297,7 +297,7 @@ class GatewayState:
         self.on_room()
 
     def sweep(self) -> None:
-        """Time passed: run again the rules whose input is the absence of news."""
+        """Time passed: look which rules have to run again though there is no news, and begin."""
         now_ms = self._clock.now_ms()
         by_base: defaultdict[str, list[EngineState]] = defaultdict(list)
         for facts in self._engines.values():
@@ -305,21 +305,24 @@ class GatewayState:
         self._cohorts = {base_model: cohort(states) for base_model, states in by_base.items()}
         due: list[EngineFacts] = []
         for facts in self._engines.values():
-            age_ms = now_ms - facts.reported_ms
-            if age_ms >= LAPSE_MS and not facts.lapsed:
+            if now_ms - facts.reported_ms >= LAPSE_MS and not facts.lapsed:
                 facts.lapse()
                 self._others.lapsed(facts.state.engine)
-            elif max(age_ms, now_ms - facts.written_ms) < FRESH_MS:
-                # A report wrote the row just now.
+            if facts.due(now_ms):
+                due.append(facts)
+            else:
                 self._follow_breaker(facts, now_ms)
-                continue
-            due.append(facts)
-        if len(due) > SWEPT_MAX:
-            due = heapq.nsmallest(SWEPT_MAX, due, key=attrgetter("written_ms"))
-        for facts in due:
-            self._write(facts, now_ms)
         self._others.expire(now_ms)
         self._claims.expire(now_ms)
+        self._swept.begin(due)
+        self.sweep_on()
+
+    def sweep_on(self) -> None:
+        """The next turn of the sweep."""
+        now_ms = self._clock.now_ms()
+        for facts in self._swept.take(now_ms):
+            if self._engines.get(facts.state.engine) is facts:
+                self._write(facts, now_ms)
         self.on_room()
 
     @property
