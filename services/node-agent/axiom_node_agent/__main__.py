@@ -29,6 +29,7 @@ from axiom_common.runtime.command_line import run_reloading_service
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import ops_routes
+from axiom_common.runtime.priority import go_first
 from axiom_common.runtime.settings import SettingsSource
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_node_agent.app import AgentApp
@@ -123,6 +124,7 @@ async def serve(
 
 def main() -> None:
     """Entry point of `axiom-node-agent`."""
+    go_first()
     run_reloading_service(
         SERVICE,
         AgentSettings,
