@@ -56,7 +56,8 @@ async def all_of(url: str) -> list[tuple[str, bytes]]:
         jetstream = client.jetstream()
         state = (await jetstream.stream_info(NAME)).state
         found = []
-        for seq in range(state.first_seq, state.last_seq + 1):
+        # An empty stream begins at 0, which is no message.
+        for seq in range(max(1, state.first_seq), state.last_seq + 1):
             # The oldest may go while this looks.
             with suppress(NotFoundError):
                 message = await jetstream.get_msg(NAME, seq)
@@ -98,8 +99,10 @@ class TestNatsJournal(JournalSuite):
             async def kept() -> list[tuple[str, bytes]]:
                 return await all_of(self.server.url)
 
-            yield Opened(journal, kept, lose, restore)
-            await connection.close()
+            try:
+                yield Opened(journal, kept, lose, restore)
+            finally:
+                await connection.close()
 
     async def test_the_stream_is_bounded_and_nobody_deletes_a_message(self) -> None:
         async with self.open() as opened:
