@@ -100,10 +100,11 @@ def own_valkey(tmp_path: Path) -> Iterator[ChildServer]:
     yield from _child(valkey_binary, valkey_server(tmp_path / "valkey"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def nats_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
-    """A NATS cluster in production form, shared by the tests of this process. A test that kills or
-    pauses a server brings it back."""
+    """A NATS cluster in production form, shared by the tests of a module. A test that kills or
+    pauses a server brings it back; a second loss right after the first is over leaves this NATS
+    without a leader until the second server is back as well, so modules that kill share none."""
     try:
         nats_binary()
     except NotFoundError as error:
