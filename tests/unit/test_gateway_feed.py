@@ -277,6 +277,11 @@ async def test_what_a_beat_does_not_tell_ages_on(owner: TestOwner) -> None:
         await setting.beat(seq, running=seq)
     assert setting.row().residents[0].remaining_ms == 2_000.0 - 5 * 250.0
     assert setting.row().failures == frozenset()
+    seen = setting.feed.seen_node(NODE)
+    assert seen is not None
+    (shown,) = seen.state.engines
+    assert (shown.residents[0].age_ms, shown.residents[0].remaining_ms) == (1_250.0, 750.0)
+    assert shown.failures == ()
 
 
 async def test_what_an_engine_forgot_stays_forgotten_until_its_agent_tells_more(

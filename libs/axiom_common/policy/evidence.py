@@ -1,4 +1,4 @@
-"""What a gateway knows of an engine besides the agent's report, and what its peers do.
+"""What a gateway knows of an engine besides the agent's report.
 
 Rules with a memory (thermal hysteresis, an engine's own recent latency) keep it in `Memory`, a
 value: whoever folds reports calls `remember` on each sample and `remember_gpus` on each reading,

@@ -12,7 +12,7 @@ PREFIX = "axiom.v1"
 
 
 def node_report(region: RegionId, node: NodeId) -> str:
-    """A node's state, from its agent: `NodeReport`."""
+    """A node's state, from its agent: `NodeReport` or `NodeBeat`."""
     return f"{PREFIX}.node.report.{region}.{node}"
 
 

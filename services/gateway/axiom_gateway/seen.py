@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from axiom_common.model.engine import NodeState
-from axiom_common.model.ids import NodeId
+from axiom_common.model.engine import EngineState, NodeState
+from axiom_common.model.ids import EngineAdapter, NodeId
 from axiom_common.wire.views import NodeView
 
 
@@ -30,6 +30,30 @@ class SeenNodes(Protocol):
     def seen_node(self, node: NodeId) -> SeenNode | None:
         """One of them; None when it is not known (any more)."""
         ...
+
+
+def shown_engine(
+    engine: EngineState, in_flight: Mapping[EngineAdapter, int], since_told_ms: float
+) -> EngineState:
+    """An engine for people to see: with the requests of gateways beside those that its agent tells
+    of, and as old as its node's last word. Beats bring figures; all else was told `since_told_ms`
+    before."""
+    since_ms = max(0.0, since_told_ms)
+    residents = (
+        replace(
+            resident,
+            in_flight=in_flight.get(resident.adapter, 0) + (resident.in_flight or 0),
+            age_ms=resident.age_ms + since_ms,
+            remaining_ms=max(0.0, resident.remaining_ms - since_ms),
+        )
+        for resident in engine.residents
+    )
+    failures = (
+        replace(failure, retry_in_ms=failure.retry_in_ms - since_ms)
+        for failure in engine.failures
+        if failure.retry_in_ms > since_ms
+    )
+    return replace(engine, residents=tuple(residents), failures=tuple(failures))
 
 
 def node_json(seen: SeenNode) -> bytes:

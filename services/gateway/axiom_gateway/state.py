@@ -29,6 +29,7 @@ from axiom_gateway.engine_facts import LAPSE_MS, STALE_MS, EngineFacts
 from axiom_gateway.others_load import OthersLoad
 from axiom_gateway.proxy import Try, Verdict
 from axiom_gateway.row_sweep import RowSweep
+from axiom_gateway.seen import shown_engine
 
 
 class GatewayState:
@@ -173,10 +174,8 @@ class GatewayState:
     def _shown(self, engine: EngineState) -> EngineState:
         counts = Counter(self._fleet.in_flight_on(engine.engine))
         counts.update(self._others.of_peers(engine.engine))
-        residents = (
-            replace(r, in_flight=counts[r.adapter] + (r.in_flight or 0)) for r in engine.residents
-        )
-        return replace(engine, residents=tuple(residents))
+        facts = self._engines.get(engine.engine)
+        return shown_engine(engine, counts, facts.reported_ms - facts.told_ms if facts else 0.0)
 
     # What the region tells.
 
