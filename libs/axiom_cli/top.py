@@ -120,6 +120,7 @@ class _Board:
                 self._regions,
                 seen,
                 width=console.width,
+                height=console.height,
                 trouble=next(iter(self._troubles.values()), ""),
             )
         )
