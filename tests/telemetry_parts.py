@@ -89,8 +89,8 @@ class SeenRegion:
         return {record.state.node: record.state for record in records}
 
     def viewed(self) -> dict[NodeId, NodeState]:
-        """What the gateway shows."""
-        return {seen.state.node: seen.state for seen in self.gateway.feed.seen_nodes()}
+        """What the gateway shows, but for how old it is by now."""
+        return {seen.state.node: _ageless(seen.state) for seen in self.gateway.feed.seen_nodes()}
 
     async def true(self, *, within_s: float = RECOVERY_S, view: bool = True) -> None:
         """Wait until the cache, and the gateway's `view`, are what the nodes are.
@@ -126,6 +126,17 @@ class SeenRegion:
             return "other than engines"
         behind = truth.seq - found.seq
         return f"{behind} behind" if behind > BEATS_BEHIND_MAX else ""
+
+
+def _ageless(node: NodeState) -> NodeState:
+    """A node whose residents are as old as when they were told."""
+    return replace(
+        node,
+        engines=tuple(
+            replace(engine, residents=tuple(replace(r, age_ms=0.0) for r in engine.residents))
+            for engine in node.engines
+        ),
+    )
 
 
 @asynccontextmanager
