@@ -81,9 +81,8 @@ class FleetRows:
     def set(self, row: EngineRow) -> None:
         """Add an engine or replace what the rules said of it."""
         member = self._members.get(row.engine)
-        if member is not None:
-            self._forget_kept(member.row, row)
-        if member is not None and _only_figures_differ(member.row, row):
+        is_same = member is not None and not self._forget_kept(member.row, row)
+        if member is not None and is_same and _only_figures_differ(member.row, row):
             member.row = row
             _write_figures(self._columns, member.at, row)
             self._write_in_flight(member)
@@ -224,12 +223,14 @@ class FleetRows:
         for adapter in slots.evicted ^ before.evicted:
             self._index(member, adapter)
 
-    def _forget_kept(self, before: EngineRow, now: EngineRow) -> None:
-        """Drop what was kept of rows that say something else from now on."""
-        if _stands(before) != _stands(now):
+    def _forget_kept(self, before: EngineRow, now: EngineRow) -> bool:
+        """Drop what was kept of rows that say something else from now on; whether it was any."""
+        stands_otherwise, links_otherwise = _stands(before) != _stands(now), before.link != now.link
+        if stands_otherwise:
             self._standing.clear()
-        if before.link != now.link:
+        if links_otherwise:
             self._links.clear()
+        return stands_otherwise or links_otherwise
 
     def _index(self, member: _Member, adapter: EngineAdapter) -> None:
         """Write how the engine holds the adapter, or that it does not."""
@@ -280,16 +281,13 @@ def _stands(row: EngineRow) -> tuple[object, ...]:
 
 
 def _only_figures_differ(before: EngineRow, now: EngineRow) -> bool:
-    """Whether nothing differs that an index, a slot or a column of the engine's nature follows
-    from."""
+    """Whether nothing differs that an index or a slot follows from."""
     return (
         now.residents is before.residents
         and now.hbm_slots == before.hbm_slots
         and now.loads_allowed == before.loads_allowed
         and (now.loads_allowed or now.registered == before.registered)
         and now.failures == before.failures
-        and now.link == before.link
-        and _stands(now) == _stands(before)
     )
 
 
