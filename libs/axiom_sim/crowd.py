@@ -22,10 +22,8 @@ from axiom_common.ports.clock import Clock
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.state.region_view import EngineBeat, NodeBeat, NodeDelta, NodeLeft
 from axiom_common.wire import subjects
-from axiom_common.wire.schemas import NodeReport, ReportKind, encode
+from axiom_common.wire.reports import BEAT_MS, FULL_EVERY_MS, encode_node_report
 
-BEAT_MS = 250.0
-FULL_EVERY_MS = 10_000.0
 GATHER_MS = 20.0
 SLICE_MS = 10.0
 """Beats are spread over the period in steps of this."""
@@ -155,7 +153,7 @@ class Crowd:
                 self._asked_ms.setdefault(node, self._clock.now_ms())
 
     async def _publish(self, report: NodeState | NodeDelta | NodeBeat | NodeLeft) -> None:
-        await self.publish(report.node, payload_of(report))
+        await self.publish(report.node, encode_node_report(report))
 
     async def _asked(self, subject: str, _: bytes) -> None:
         node = NodeId(subject.rpartition(".")[2])
@@ -208,37 +206,6 @@ class Crowd:
                 engines=tuple(EngineBeat(engine=e.engine, figures=e.figures) for e in engines),
             )
         )
-
-
-def payload_of(report: NodeState | NodeDelta | NodeBeat | NodeLeft) -> bytes:
-    """A report as an agent sends it."""
-    if isinstance(report, NodeBeat):
-        return encode(report)
-    kind, base = ReportKind.FULL, None
-    if isinstance(report, NodeLeft):
-        report, kind = NodeState(**_order(report)), ReportKind.LEFT
-    elif isinstance(report, NodeDelta):
-        kind, base = ReportKind.DELTA, report.base
-    return encode(
-        NodeReport(
-            kind=kind,
-            **_order(report),
-            base=base,
-            engines=report.engines,
-            gpus=report.gpus,
-            host=report.host,
-            plan=report.plan,
-        )
-    )
-
-
-def _order(report: NodeState | NodeDelta | NodeLeft) -> dict[str, Any]:
-    return {
-        "region": report.region,
-        "node": report.node,
-        "incarnation": report.incarnation,
-        "seq": report.seq,
-    }
 
 
 def _engine(node: NodeId, number: int) -> EngineState:

@@ -24,7 +24,7 @@ from axiom_common.drivers import redis_shadow_cache
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import SettingsError, UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.ports.shadow_cache import TOMBSTONE_MS
+from axiom_common.state.region_view import TOMBSTONE_MS
 from axiom_common.testing.clock import FakeClock
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import keys

@@ -26,9 +26,9 @@ from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.lifecycle import run_process
 from axiom_common.wire import subjects
+from axiom_common.wire.reports import BEAT_MS, FULL_EVERY_MS
 
-BEAT_MS = 250.0
-FULL_EVERY_BEATS = 40
+FULL_EVERY_BEATS = round(FULL_EVERY_MS / BEAT_MS)
 GPUS_EVERY_BEATS = 4
 USE_SHARE = 0.02
 """Of all beats: those that tell of another LRU order."""

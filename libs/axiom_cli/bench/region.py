@@ -22,7 +22,6 @@ from axiom_cli.bench.peers import MODEL, Router
 from axiom_cli.bench.processes import running
 from axiom_cli.stack.ports import reserved_ports
 from axiom_cli.stack.servers import HOST, NATS, VALKEY
-from axiom_cli.stack.topology import BEAT_MS
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.system_clock import SystemClock
@@ -33,13 +32,13 @@ from axiom_common.model.ids import NodeId, RegionId, engine_id
 from axiom_common.ports.bus import Bus
 from axiom_common.state.region_view import EngineBeat, NodeBeat
 from axiom_common.wire import subjects
-from axiom_common.wire.schemas import NodeReport, ReportKind, encode
+from axiom_common.wire.reports import BEAT_MS, FULL_EVERY_MS, encode_node_report
 
 REGION = RegionId("bench")
 ADAPTER = "bench-{:07}"
 """The number is as wide as the mark that the load generator replaces."""
 ENGINES_A_NODE = 8
-FULL_EVERY_BEATS = 40
+FULL_EVERY_BEATS = round(FULL_EVERY_MS / BEAT_MS)
 RANK = 16
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.05
@@ -174,22 +173,17 @@ async def _tell(nodes: Sequence[NodeState], bus: Bus) -> None:
             if seq == 1 or (seq + number) % FULL_EVERY_BEATS == 0:
                 bases[number] = seq
             is_whole = bases[number] == seq
-            message = _report(node, seq) if is_whole else _beat(node, seq, bases[number])
+            report = _whole(node, seq) if is_whole else _beat(node, seq, bases[number])
             # A bus that is away for a moment is told by the next beat.
             with contextlib.suppress(UnavailableError):
-                await bus.publish(subjects.node_report(REGION, node.node), encode(message))
+                await bus.publish(
+                    subjects.node_report(REGION, node.node), encode_node_report(report)
+                )
             await asyncio.sleep(BEAT_MS / 1e3 / len(nodes))
 
 
-def _report(node: NodeState, seq: int) -> NodeReport:
-    return NodeReport(
-        kind=ReportKind.FULL,
-        region=node.region,
-        node=node.node,
-        incarnation=node.incarnation,
-        seq=seq,
-        engines=tuple(_busy(engine, seq) for engine in node.engines),
-    )
+def _whole(node: NodeState, seq: int) -> NodeState:
+    return replace(node, seq=seq, engines=tuple(_busy(engine, seq) for engine in node.engines))
 
 
 def _beat(node: NodeState, seq: int, base: int) -> NodeBeat:

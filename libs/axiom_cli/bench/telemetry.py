@@ -41,6 +41,7 @@ from axiom_cli.machine import commit, machine
 from axiom_cli.output import print_figures, progress_console, table_console
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import InvalidInputError, UnavailableError
+from axiom_common.wire.reports import BEAT_MS
 
 CORES = 2
 PROBES = 10
@@ -167,7 +168,7 @@ def _check_pace(
 ) -> None:
     """UnavailableError when the publisher sent less than the nodes would."""
     seconds = (after["at_ms"] - before["at_ms"]) / 1e3
-    wanted = (options.nodes - options.agents) * seconds * 1e3 / publisher.BEAT_MS
+    wanted = (options.nodes - options.agents) * seconds * 1e3 / BEAT_MS
     sent = after["beats"] + after["fulls"] - before["beats"] - before["fulls"]
     if sent < wanted * PACE_MIN:
         raise UnavailableError(

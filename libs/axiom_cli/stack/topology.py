@@ -16,6 +16,7 @@ from axiom_cli.stack.processes import ProcessSpec
 from axiom_cli.stack.servers import HOST, NATS, VALKEY
 from axiom_common.model.adapter import MEBIBYTE, AdapterSpec
 from axiom_common.model.ids import EngineId, engine_id
+from axiom_common.wire.reports import BEAT_MS
 
 REGION = "local"
 BASE_MODEL = "sim-8b"
@@ -23,7 +24,6 @@ ADAPTER_RANK = 16
 ADAPTER_BYTES = 80 * MEBIBYTE
 """Rank 16 on all linear layers of an 8B model."""
 GATEWAY_DRAIN_MS = 3_000.0
-BEAT_MS = 250.0
 SETTLE_MS = 300.0
 
 GATEWAY = "gateway"

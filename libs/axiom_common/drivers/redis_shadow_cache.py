@@ -17,7 +17,8 @@ from redis.exceptions import NoScriptError
 from axiom_common.drivers.redis_shards import AWAY, Answer, Command, shards_of
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.ports.shadow_cache import MENTION_MS, TOMBSTONE_MS, Put, PutOutcome
+from axiom_common.ports.shadow_cache import MENTION_MS, Put, PutOutcome
+from axiom_common.state.region_view import TOMBSTONE_MS
 from axiom_common.wire import keys
 
 CALL_TIMEOUT_S = 0.5

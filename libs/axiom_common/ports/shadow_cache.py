@@ -9,8 +9,6 @@ from typing import Protocol
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
 
-TOMBSTONE_MS = 600_000
-"""How long a node's order outlives its last write: far above any delay of a message or a writer."""
 MENTION_MS = 40_000
 """How long a mention of a node lasts: above the life of a record."""
 
@@ -24,8 +22,8 @@ to it, so that this is unknown."""
 class Put:
     """One node's record to store, if its order (incarnation, seq) is above the stored one.
 
-    The record expires `ttl_ms` after it was stored, its order `TOMBSTONE_MS` after: so nothing at
-    or below it brings a node back whose record has expired.
+    The record expires `ttl_ms` after it was stored, its order `TOMBSTONE_MS` (of the region view)
+    after: so nothing at or below it brings a node back whose record has expired.
     """
 
     node: NodeId

@@ -41,8 +41,8 @@ from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId
 
 NODES_MAX = 4096
 """Above any region; whoever makes names up can't fill this process's memory."""
-TOMBSTONE_MS = 600_000.0
-"""Far above any delay of a message on the bus."""
+TOMBSTONE_MS = 600_000
+"""How long a node's order outlives the node: far above any delay of a message or a writer."""
 TOMBSTONES_MAX = 4096
 
 _by_name = attrgetter("adapter")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.ports.clock import Clock
-from axiom_common.ports.shadow_cache import MENTION_MS, TOMBSTONE_MS, Put, PutOutcome
+from axiom_common.ports.shadow_cache import MENTION_MS, Put, PutOutcome
+from axiom_common.state.region_view import TOMBSTONE_MS
 
 
 @dataclass(slots=True)

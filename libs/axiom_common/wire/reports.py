@@ -1,13 +1,19 @@
-"""Node reports between the wire and the model."""
+"""Node reports between the wire and the model, and how often agents tell them."""
 
 from __future__ import annotations
 
 from axiom_common.errors import WireError
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.state.region_view import NodeDelta, NodeLeft, Report
+from axiom_common.state.region_view import NodeBeat, NodeDelta, NodeLeft, Report
 from axiom_common.wire import subjects
-from axiom_common.wire.schemas import NodeReport, ReportKind, decode, decode_beat, is_beat
+from axiom_common.wire.schemas import NodeReport, ReportKind, decode, decode_beat, encode, is_beat
+
+BEAT_MS = 250.0
+"""How often an agent tells its figures, unless its settings say otherwise."""
+FULL_EVERY_MS = 10_000.0
+"""How often an agent tells the whole. Who lacks something asks for it; this is for who doesn't know
+that something is lacking."""
 
 
 def decode_node_report(subject: str, payload: bytes) -> Report:
@@ -47,6 +53,37 @@ def decode_node_report(subject: str, payload: bytes) -> Report:
         gpus=report.gpus or (),
         host=report.host,
         plan=report.plan,
+    )
+
+
+def encode_node_report(report: Report) -> bytes:
+    """A report as an agent sends it: what `decode_node_report` reads."""
+    if isinstance(report, NodeBeat):
+        return encode(report)
+    kind, base = ReportKind.FULL, None
+    if isinstance(report, NodeLeft):
+        kind = ReportKind.LEFT
+        report = NodeState(
+            region=report.region,
+            node=report.node,
+            incarnation=report.incarnation,
+            seq=report.seq,
+        )
+    elif isinstance(report, NodeDelta):
+        kind, base = ReportKind.DELTA, report.base
+    return encode(
+        NodeReport(
+            kind=kind,
+            region=report.region,
+            node=report.node,
+            incarnation=report.incarnation,
+            seq=report.seq,
+            base=base,
+            engines=report.engines,
+            gpus=report.gpus,
+            host=report.host,
+            plan=report.plan,
+        )
     )
 
 

@@ -28,6 +28,7 @@ from axiom_common.ports.host import Host
 from axiom_common.runtime.logging import Log
 from axiom_common.state.region_view import NodeBeat
 from axiom_common.wire import subjects
+from axiom_common.wire.reports import FULL_EVERY_MS
 from axiom_common.wire.schemas import MESSAGE_BYTES_MAX, NodeReport, ReportKind, encode
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.plan_watch import PlanWatch
@@ -35,8 +36,6 @@ from axiom_node_agent.report import REDUCTIONS, engine_state, reduced
 from axiom_node_agent.state import EngineBook
 from axiom_node_agent.told import Told
 
-FULL_EVERY_MS = 10_000.0
-"""Who lacks something asks for it; this is for who doesn't know that something is lacking."""
 WHOLE_GAP_MS = 500.0
 """The least time between two whole states of a life, whoever asks."""
 SPREAD_MS = 1_000.0

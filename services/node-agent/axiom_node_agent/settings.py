@@ -12,6 +12,7 @@ from axiom_common.model.ids import NodeId, engine_id
 from axiom_common.ports.engine import VLLM
 from axiom_common.runtime.settings import HttpUrl, Port, PositiveMs, ServiceSettings, Token
 from axiom_common.wire.bounds import ENGINES_MAX, RESIDENTS_MAX
+from axiom_common.wire.reports import BEAT_MS
 
 _Slots = Annotated[int, Field(ge=0, le=RESIDENTS_MAX)]
 _Ms = Annotated[float, Field(ge=0, le=3_600_000)]
@@ -89,7 +90,7 @@ class AgentSettings(ServiceSettings):
     node: Token
     port: Port = 9102
     nats_domain: Token | None = None
-    beat_ms: PositiveMs = 250.0
+    beat_ms: PositiveMs = BEAT_MS
     poll_ms: PositiveMs = 250.0
     names_ms: PositiveMs = 2_000.0
     otlp_endpoint: HttpUrl | None = None
