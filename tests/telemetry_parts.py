@@ -6,14 +6,17 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
+import pytest
 from tests.owner import task_owner
-from tests.servers import ChildServer
+from tests.servers import ChildServer, running
+from tests.service_process import service_process
+from tests.watched_nodes import all_seen
 
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.drivers.nats_connection import NatsConnection
@@ -25,10 +28,11 @@ from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.ports.bus import Handler
 from axiom_common.testing.journal import FakeJournal
+from axiom_common.wire.reports import BEAT_MS
 from axiom_common.wire.schemas import NodeRecord, decode
 from axiom_gateway.app import GatewayApp
 from axiom_gateway.settings import GatewaySettings
-from axiom_sim.crowd import BEAT_MS, Crowd, CrowdBus
+from axiom_sim.crowd import Crowd, CrowdBus
 from axiom_telemetry.state import REFRESH_MS
 
 BEATS_BEHIND_MAX = REFRESH_MS / BEAT_MS + 8
@@ -90,7 +94,7 @@ class SeenRegion:
 
     def viewed(self) -> dict[NodeId, NodeState]:
         """What the gateway shows, but for how old it is by now."""
-        return {seen.state.node: _ageless(seen.state) for seen in self.gateway.feed.seen_nodes()}
+        return {seen.state.node: _ageless(seen.state) for seen in all_seen(self.gateway.feed)}
 
     async def true(self, *, within_s: float = RECOVERY_S, view: bool = True) -> None:
         """Wait until the cache, and the gateway's `view`, are what the nodes are.
@@ -126,6 +130,19 @@ class SeenRegion:
             return "other than engines"
         behind = truth.seq - found.seq
         return f"{behind} behind" if behind > BEATS_BEHIND_MAX else ""
+
+
+@contextmanager
+def two_telemetries(
+    settings: Mapping[str, Any], folders: pytest.TempPathFactory
+) -> Iterator[list[Telemetry]]:
+    """Two telemetry processes that share a region's nodes."""
+    servers = [
+        service_process("telemetry", folders.mktemp(name), {**settings, "telemetry": name})
+        for name in ("one", "two")
+    ]
+    with running(servers[0]), running(servers[1]):
+        yield [Telemetry(server) for server in servers]
 
 
 def _ageless(node: NodeState) -> NodeState:

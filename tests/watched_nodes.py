@@ -6,7 +6,7 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId
 from axiom_common.ports.clock import Clock
-from axiom_gateway.seen import SeenNode
+from axiom_gateway.seen import SeenNode, SeenNodes
 from axiom_gateway.watch import Watches
 
 
@@ -40,3 +40,9 @@ class WatchedNodes:
 def watches_of(*nodes: NodeState) -> Watches:
     """The watches of nodes that do not change."""
     return WatchedNodes(*nodes).watches
+
+
+def all_seen(nodes: SeenNodes) -> tuple[SeenNode, ...]:
+    """All that are known."""
+    found = (nodes.seen_node(name) for name in nodes.node_names())
+    return tuple(seen for seen in found if seen is not None)

@@ -57,6 +57,7 @@ app.add_typer(nats_app, name="nats")
 telemetry_app = typer.Typer(help="Follow what nodes tell.", no_args_is_help=True)
 app.add_typer(telemetry_app, name="telemetry")
 
+TopologyFile = Annotated[Path, typer.Argument(help="YAML: servers, keys; see deploy/nats.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 GatewayUrl = Annotated[str, typer.Option("--url", help="The gateway to ask.")]
 AdapterName = Annotated[str, typer.Argument(help="Name of the adapter.")]
@@ -273,7 +274,7 @@ def bench_gateway_command(
 
 @nats_app.command("config")
 def nats_config_command(
-    topology: Annotated[Path, typer.Argument(help="YAML: servers, keys; see deploy/nats.")],
+    topology: TopologyFile,
     out: Annotated[
         Path, typer.Option("--out", file_okay=False, help="Folder for the servers' files.")
     ],
@@ -286,7 +287,7 @@ def nats_config_command(
 
 @nats_app.command("setup")
 def nats_setup_command(
-    topology: Annotated[Path, typer.Argument(help="YAML: servers, keys; see deploy/nats.")],
+    topology: TopologyFile,
     out: Annotated[
         Path, typer.Option("--out", file_okay=False, help="Folder for server/ and users/.")
     ],

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from tests.eventually import eventually
 from tests.nats_cluster import NODES, REGION, NatsCluster, cut_off, flood_until, leader_of
-from tests.servers import ChildServer, running
-from tests.service_process import service_process
+from tests.servers import ChildServer
 from tests.telemetry_parts import (
     ELECTION_S,
     SeenRegion,
@@ -18,6 +17,7 @@ from tests.telemetry_parts import (
     both_share,
     change_all,
     seen_region,
+    two_telemetries,
 )
 
 from axiom_common.model.ids import NodeId
@@ -36,12 +36,8 @@ def telemetries(
 ) -> Iterator[list[Telemetry]]:
     # A cache of its own: that of others remembers what real agents of these nodes said last.
     settings = nats_cluster.settings("telemetry") | {"redis_url": module_valkey.url}
-    servers = [
-        service_process("telemetry", tmp_path_factory.mktemp(name), settings | {"telemetry": name})
-        for name in ("one", "two")
-    ]
-    with running(servers[0]), running(servers[1]):
-        yield [Telemetry(server) for server in servers]
+    with two_telemetries(settings, tmp_path_factory) as telemetries:
+        yield telemetries
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.eventually import eventually
-from tests.servers import ChildServer, running
-from tests.service_process import service_process
+from tests.servers import ChildServer
 from tests.telemetry_parts import (
     ELECTION_S,
     SeenRegion,
@@ -22,6 +21,7 @@ from tests.telemetry_parts import (
     both_share,
     change_all,
     seen_region,
+    two_telemetries,
 )
 from tests.valkey_cluster import ValkeyCluster
 
@@ -29,8 +29,8 @@ from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.wire import keys
+from axiom_common.wire.reports import encode_node_report
 from axiom_common.wire.subjects import all_node_reports
-from axiom_sim.crowd import payload_of
 from axiom_telemetry.state import RECORD_TTL_MS
 
 pytestmark = pytest.mark.faults
@@ -51,12 +51,8 @@ def telemetries(
         "nats_url": module_nats.url,
         "redis_url": valkey_cluster.url,
     }
-    servers = [
-        service_process("telemetry", tmp_path_factory.mktemp(name), settings | {"telemetry": name})
-        for name in ("one", "two")
-    ]
-    with running(servers[0]), running(servers[1]):
-        yield [Telemetry(server) for server in servers]
+    with two_telemetries(settings, tmp_path_factory) as telemetries:
+        yield telemetries
 
 
 @pytest.fixture
@@ -186,7 +182,8 @@ async def test_nothing_late_revives_a_node_that_left(
 ) -> None:
     node = NodeId("n3")
     state = seen.crowd.states[node]
-    late = [payload_of(state), payload_of(seen.crowd.changed(node, waiting=99))]
+    changed = seen.crowd.changed(node, waiting=99)
+    late = [encode_node_report(state), encode_node_report(changed)]
     await seen.crowd.leave(node)
     order, record = keys.shadow_order(REGION, node), keys.shadow_record(REGION, node)
     master = valkey_cluster.master_of(order)

@@ -8,6 +8,7 @@ import pytest
 from tests.cache_parts import put_state
 from tests.engine_parts import engine_state
 from tests.owner import TestOwner, task_owner
+from tests.watched_nodes import all_seen
 
 from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
 from axiom_common.model.engine import EngineFigures, EngineState, LoadFailure, NodeState
@@ -182,7 +183,7 @@ async def test_what_only_the_cache_knows_is_about_to_be_stale_and_probed(owner: 
     assert row is not None
     assert row.stale
     assert setting.feed.view_age_ms() is None
-    assert [seen.heard_age_ms for seen in setting.feed.seen_nodes()] == [None]
+    assert [seen.heard_age_ms for seen in all_seen(setting.feed)] == [None]
     await setting.tell(2, running=2)
     row = setting.state.engines[engine(NODE)].row
     assert row is not None
@@ -304,14 +305,14 @@ async def test_who_says_that_it_ends_is_dead_at_once_and_soon_forgotten(owner: T
     await setting.start()
     await setting.tell(1, running=1)
     await setting.tell(2, running=1, kind=ReportKind.LEFT)
-    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["dead"]
+    assert [seen.liveness for seen in all_seen(setting.feed)] == ["dead"]
     assert not setting.row().loads_allowed
     setting.state.probed(engine(NODE), True)
     await setting.pass_ms(2 * LEFT_MS)
     assert setting.running() is not None, "its engine serves on"
     setting.state.probed(engine(NODE), False)
     await setting.pass_ms(250.0)
-    assert (setting.running(), setting.feed.seen_nodes()) == (None, ())
+    assert (setting.running(), all_seen(setting.feed)) == (None, ())
     await setting.tell(1, running=3, incarnation=2)
     assert setting.running() == 3
 
@@ -370,16 +371,16 @@ async def test_silence_makes_suspect_then_dead_then_forgotten(owner: TestOwner) 
     assert setting.feed.degraded() == ("stale-telemetry",)
     assert setting.state.silent_engines() == [(engine(NODE), "http://e")]
     await setting.pass_ms(SUSPECT_MS - STALE_MS)
-    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["suspect"]
+    assert [seen.liveness for seen in all_seen(setting.feed)] == ["suspect"]
     await setting.pass_ms(DEAD_MS - SUSPECT_MS)
-    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["dead"]
+    assert [seen.liveness for seen in all_seen(setting.feed)] == ["dead"]
     assert setting.state.engines[engine(NODE)].agent_dead
     setting.state.probed(engine(NODE), True)
     await setting.pass_ms(2 * FORGET_MS)
     assert setting.running() is not None
     setting.state.probed(engine(NODE), False)
     await setting.pass_ms(250.0)
-    assert (setting.running(), setting.feed.seen_nodes(), setting.feed.degraded()) == (None, (), ())
+    assert (setting.running(), all_seen(setting.feed), setting.feed.degraded()) == (None, (), ())
 
 
 async def test_a_dead_agent_that_speaks_again_is_alive(owner: TestOwner) -> None:
@@ -388,7 +389,7 @@ async def test_a_dead_agent_that_speaks_again_is_alive(owner: TestOwner) -> None
     await setting.tell(1, running=1)
     await setting.pass_ms(DEAD_MS)
     await setting.tell(2, running=2)
-    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
+    assert [seen.liveness for seen in all_seen(setting.feed)] == ["alive"]
     assert not setting.state.engines[engine(NODE)].agent_dead
     await setting.pass_ms(250.0)
     assert setting.state.silent_engines() == []
@@ -413,7 +414,7 @@ async def test_who_hears_nobody_knows_nothing_of_silence(owner: TestOwner) -> No
     setting.bus.disconnect()
     await setting.pass_ms(10 * DEAD_MS)
     assert "nats-away" in setting.feed.degraded()
-    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
+    assert [seen.liveness for seen in all_seen(setting.feed)] == ["alive"]
     facts = setting.state.engines[engine(NODE)]
     assert not facts.agent_dead
     assert facts.row is not None
@@ -422,9 +423,9 @@ async def test_who_hears_nobody_knows_nothing_of_silence(owner: TestOwner) -> No
     assert setting.state.silent_engines() == [(engine(NODE), "http://e")]
     await setting.bus.reconnect()
     await setting.pass_ms(RECOVERY_MS)
-    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["alive"]
+    assert [seen.liveness for seen in all_seen(setting.feed)] == ["alive"]
     await setting.pass_ms(DEAD_MS + 250.0)
-    assert [seen.liveness for seen in setting.feed.seen_nodes()] == ["dead"]
+    assert [seen.liveness for seen in all_seen(setting.feed)] == ["dead"]
 
 
 async def test_reports_on_anothers_subject_are_refused(owner: TestOwner) -> None:

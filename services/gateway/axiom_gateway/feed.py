@@ -136,10 +136,6 @@ class RegionFeed:
                     await self._bus.publish(subjects.node_resync(self._region, node), request)
             await self._clock.sleep_ms(ASK_TICK_MS)
 
-    def seen_nodes(self) -> tuple[SeenNode, ...]:
-        """All nodes with their liveness."""
-        return tuple(self._seen(node) for node in self._view.nodes())
-
     def node_names(self) -> tuple[NodeId, ...]:
         """All nodes known, in no particular order."""
         return tuple(node.node for node in self._view.nodes())
