@@ -37,8 +37,9 @@ async def serve(
     cache: RedisShadowCache,
     group: asyncio.TaskGroup,
     stop: asyncio.Event,
+    kind: type[GatewayApp],
 ) -> None:
-    """Run the gateway until `stop`, then drain it."""
+    """Run a gateway of that kind until `stop`, then drain it."""
     clock = SystemClock()
     connection = NatsConnection(
         settings.nats_url,
@@ -55,7 +56,7 @@ async def serve(
         region=settings.region,
         clock=clock,
     )
-    app = GatewayApp(
+    app = kind(
         settings,
         bus=bus,
         registry=NatsRegistry(connection, replicas=settings.nats_replicas),
@@ -97,8 +98,8 @@ def _journal(connection: NatsConnection, settings: GatewaySettings, clock: Clock
     )
 
 
-def main() -> None:
-    """Entry point of `axiom-gateway`."""
+def main(kind: type[GatewayApp] = GatewayApp) -> None:
+    """Entry point of `axiom-gateway`, and of a kind that is only measured (`axiom bench`)."""
     parser = argparse.ArgumentParser(
         prog="axiom-gateway", description="Serves the OpenAI API of a region's LoRA fleet."
     )
@@ -119,7 +120,7 @@ def main() -> None:
     except SettingsError as error:
         exit_on_bad_settings(error)
     set_up_logging(SERVICE, settings.log_level)
-    run_process(lambda group, stop: serve(settings, cache, group, stop))
+    run_process(lambda group, stop: serve(settings, cache, group, stop, kind))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import ClassVar
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -57,6 +58,10 @@ class GatewayApp:
     `nonce` differs between any two starts of any gateways: it makes the ids of decisions unique.
     """
 
+    metrics_kind: ClassVar[type[GatewayMetrics]] = GatewayMetrics
+    dispatcher_kind: ClassVar[type[Dispatcher]] = Dispatcher
+    """What tells of requests; `axiom bench gateway` measures a gateway without."""
+
     def __init__(
         self,
         settings: GatewaySettings,
@@ -82,7 +87,7 @@ class GatewayApp:
         self._draining = False
         self._started = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self.metrics = GatewayMetrics()
+        self.metrics: GatewayMetrics = self.metrics_kind()
         self.decisions = DecisionLog()
         self._publisher = DecisionPublisher(
             journal,
@@ -150,7 +155,7 @@ class GatewayApp:
             owner=owner,
             log=self._log,
             catalog=self.state.catalog,
-            dispatcher=Dispatcher(
+            dispatcher=self.dispatcher_kind(
                 clock=self._clock,
                 state=self.state,
                 proxy=self._proxy,

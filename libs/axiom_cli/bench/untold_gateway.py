@@ -1,0 +1,62 @@
+"""A gateway that tells nobody of its requests, to measure what telling costs.
+
+It serves as `axiom-gateway` does, from the same settings. Left out is all that people and machines
+learn of a request: its counts and times (metrics), its decision and outcome (ring, stream, log) and
+the tokens that these read from its answer. Traces are left out by settings: without a collector.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from axiom_common.model.outcome import Usage
+from axiom_gateway import proxy
+from axiom_gateway.__main__ import main
+from axiom_gateway.app import GatewayApp
+from axiom_gateway.dispatch import Dispatcher
+from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.usage import UNTOLD
+
+
+class UncountedMetrics(GatewayMetrics):
+    """Counts nothing of a request."""
+
+    def request(self, endpoint: str, status: int) -> None:
+        """Nothing."""
+
+    def decision(self, profile: str, outcome: str, duration_ms: float) -> None:
+        """Nothing."""
+
+    def tried(self, verdict: str) -> None:
+        """Nothing."""
+
+    def first_byte(self, duration_ms: float) -> None:
+        """Nothing."""
+
+
+class UntoldDispatcher(Dispatcher):
+    """Keeps no decision and no outcome."""
+
+    def ended(self, job: Any, error: Exception | None) -> None:
+        """Nothing."""
+
+    def _record(self, job: Any, query: Any, decision: Any) -> None:
+        """Nothing."""
+
+
+class UntoldGateway(GatewayApp):
+    """A gateway of these parts."""
+
+    metrics_kind = UncountedMetrics
+    dispatcher_kind = UntoldDispatcher
+
+
+def _untold(document: bytes) -> Usage:
+    del document
+    return UNTOLD
+
+
+if __name__ == "__main__":
+    # Read for outcomes only, and a function of its own module: nothing to put another in its place.
+    vars(proxy)["usage_in"] = _untold
+    main(UntoldGateway)
