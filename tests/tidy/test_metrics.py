@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from axiom_common.model.engine import EngineStatus
 from axiom_common.ports.tracing import SpanCounts
 from axiom_common.runtime.metric_names import (
     SERVICES,
@@ -20,7 +21,8 @@ from axiom_common.runtime.metric_names import (
     metrics_of,
 )
 from axiom_common.runtime.metric_reference import page
-from axiom_common.runtime.metrics import OTHER
+from axiom_common.runtime.metrics import OTHER, UNITS
+from axiom_gateway.app import NO_ENGINE_READY
 from axiom_gateway.decision_log import LogCounts
 from axiom_gateway.handlers import MODELS
 from axiom_gateway.metrics import GatewayMetrics
@@ -28,6 +30,7 @@ from axiom_gateway.openai_requests import Endpoint
 from axiom_gateway.proxy import Verdict
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.report import REDUCTIONS
+from axiom_node_agent.settings_watch import SETTINGS_INVALID
 from axiom_scheduler.applier import Applied
 from axiom_scheduler.metrics import SchedulerMetrics
 from axiom_telemetry.metrics import TelemetryMetrics
@@ -52,8 +55,11 @@ def gateway_metrics() -> GatewayMetrics:
         under_way=zero,
         held=zero,
         engines=zero,
+        left_out=lambda: (),
         peers=zero,
         view_age_ms=lambda: None,
+        oldest_report_ms=lambda: None,
+        degraded=lambda: (),
         dropped=zero,
         nats_refusals=zero,
         spans=SpanCounts,
@@ -64,20 +70,32 @@ def gateway_metrics() -> GatewayMetrics:
 
 def agent_metrics() -> AgentMetrics:
     metrics = AgentMetrics()
-    metrics.expose(dropped=zero, nats_refusals=zero)
+    metrics.expose(
+        dropped=zero,
+        nats_refusals=zero,
+        degraded=lambda: (),
+        books=lambda: (),
+        gpus=lambda: (),
+    )
     return metrics
 
 
 def scheduler_metrics() -> SchedulerMetrics:
     metrics = SchedulerMetrics()
-    metrics.expose(dropped=zero, nats_refusals=zero)
+    metrics.expose(dropped=zero, nats_refusals=zero, degraded=lambda: ())
     return metrics
 
 
 def telemetry_metrics() -> TelemetryMetrics:
     metrics = TelemetryMetrics()
     metrics.expose(
-        members=zero, nodes=zero, engines=zero, pending=zero, dropped=zero, nats_refusals=zero
+        members=zero,
+        nodes=zero,
+        engines=zero,
+        pending=zero,
+        dropped=zero,
+        nats_refusals=zero,
+        degraded=lambda: (),
     )
     return metrics
 
@@ -92,7 +110,7 @@ EXPOSED = [
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
 def test_a_name_says_service_and_unit(metric: Any) -> None:
-    assert re.fullmatch(r"[a-z]+(_[a-z]+)*_(seconds|bytes|total|ratio|count)", metric.what)
+    assert re.fullmatch(rf"[a-z]+(_[a-z]+)*_({'|'.join(UNITS)})", metric.what)
     assert (metric.unit == "total") == (metric.kind == "counter")
     assert metric.unit == "seconds" or metric.kind != "histogram"
     assert metric.about.endswith(".")
@@ -138,6 +156,9 @@ def test_closed_labels_list_what_the_code_can_say() -> None:
     outcomes = {applied.value for applied in Applied}
     assert set(Scheduler.RECONCILES.labels[0].values) == outcomes | {"unavailable"}
     assert len(NodeAgent.REPORTS_REDUCED.labels[0].values) == REDUCTIONS
+    engines = {f"engine-{status}" for status in EngineStatus if status is not EngineStatus.READY}
+    assert engines | {SETTINGS_INVALID} <= set(NodeAgent.DEGRADED.labels[0].values)
+    assert NO_ENGINE_READY in Gateway.DEGRADED.labels[0].values
 
 
 def test_values_from_outside_end_in_other() -> None:

@@ -367,8 +367,10 @@ async def test_silence_makes_suspect_then_dead_then_forgotten(owner: TestOwner) 
     await setting.start()
     await setting.tell(1, running=1)
     assert (setting.feed.degraded(), setting.state.silent_engines()) == ((), [])
+    assert setting.feed.oldest_report_ms() == 0.0
     await setting.pass_ms(STALE_MS)
     assert setting.feed.degraded() == ("stale-telemetry",)
+    assert setting.feed.oldest_report_ms() == STALE_MS
     assert setting.state.silent_engines() == [(engine(NODE), "http://e")]
     await setting.pass_ms(SUSPECT_MS - STALE_MS)
     assert [seen.liveness for seen in all_seen(setting.feed)] == ["suspect"]

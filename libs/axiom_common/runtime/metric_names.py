@@ -13,6 +13,8 @@ from axiom_common.model.decision import LoadKind
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.reason import Reason
 from axiom_common.policy.profile import BUILT_IN
+from axiom_common.policy.registry import ENGINE_FILTERS
+from axiom_common.policy.scorers.thermal_safety import SLOWDOWN_BY_BIT
 from axiom_common.runtime.metrics import (
     OTHER,
     CounterName,
@@ -21,9 +23,17 @@ from axiom_common.runtime.metrics import (
     Label,
     Service,
 )
+from axiom_common.runtime.ops import (
+    LIVENESS_FROZEN,
+    NATS_AWAY,
+    REDIS_AWAY,
+    REGISTRY_AWAY,
+    REGISTRY_RESET,
+)
 from axiom_common.state.region_view import Outcome
 from axiom_common.wire.bounds import ENGINES_MAX
 from axiom_common.wire.schemas import ReportKind
+from axiom_common.wire.views import THROTTLES
 
 
 def _label(name: str, values: type[StrEnum], *more: str) -> Label:
@@ -33,6 +43,11 @@ def _label(name: str, values: type[StrEnum], *more: str) -> Label:
 def _nats_refusals(service: Service) -> CounterName:
     about = "What this process published or subscribed to without NATS's permission."
     return CounterName(service, "nats_refusals_total", about)
+
+
+def _degraded(service: Service, *what: str) -> GaugeName:
+    about = "1 while `/readyz` names it as degraded, else 0."
+    return GaugeName(service, "degraded_ratio", about, (Label("what", what),))
 
 
 _ENGINE = Label("engine", values_max=ENGINES_MAX, bound="engines of one node's settings")
@@ -52,6 +67,7 @@ class Gateway:
         "endpoint",
         ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", OTHER),
     )
+    LEFT_OUT_BECAUSE = Label("reason", (*ENGINE_FILTERS, Reason.STALE_TELEMETRY, Reason.FLAPPING))
     VERDICT = Label("verdict", ("served", "rejected", "forgotten", "failed", "broken"))
 
     REQUESTS = CounterName(
@@ -62,6 +78,11 @@ class Gateway:
         "decisions_total",
         "Decisions, by the load that the winner needs.",
         (PROFILE, _label("outcome", LoadKind, "no-winner")),
+    )
+    QUARANTINES = CounterName(
+        _OF,
+        "quarantines_total",
+        "Decisions that passed over an engine that would have to evict an adapter in use.",
     )
     REFUSALS = CounterName(_OF, "refusals_total", "Requests refused.", (_REASON,))
     ENSURES = CounterName(
@@ -85,11 +106,33 @@ class Gateway:
     UNDER_WAY = GaugeName(_OF, "requests_under_way_count", "Requests from head to end of answer.")
     HELD = GaugeName(_OF, "held_count", "Requests waiting for room.")
     ENGINES = GaugeName(_OF, "engines_count", "Engines in the view.")
+    LEFT_OUT = GaugeName(
+        _OF,
+        "engines_left_out_count",
+        "Engines that get no requests, or the last ones, whatever is asked for.",
+        (LEFT_OUT_BECAUSE,),
+    )
     PEERS = GaugeName(_OF, "peers_count", "Other gateways heard.")
     VIEW_AGE = GaugeName(
         _OF,
         "view_age_seconds",
         "Time since the last report of any node; NaN before the first.",
+    )
+    OLDEST_REPORT = GaugeName(
+        _OF,
+        "oldest_report_seconds",
+        "Time since the last report of the node that is silent for longest; NaN without any.",
+    )
+    DEGRADED = _degraded(
+        _OF,
+        NATS_AWAY,
+        REDIS_AWAY,
+        REGISTRY_AWAY,
+        REGISTRY_RESET,
+        LIVENESS_FROZEN,
+        "stale-telemetry",
+        "no-engine-ready",
+        "draining",
     )
     DECISIONS_TOLD = CounterName(
         _OF, "decisions_told_total", "Requests whose decisions went to the region's stream."
@@ -130,6 +173,33 @@ class NodeAgent:
     ENGINE_READY = GaugeName(
         _OF, "engine_ready_ratio", "1 when the engine serves, else 0.", (_ENGINE,)
     )
+    ENGINE_RUNNING = GaugeName(
+        _OF, "engine_running_count", "Requests that an engine runs.", (_ENGINE,)
+    )
+    ENGINE_WAITING = GaugeName(
+        _OF, "engine_waiting_count", "Requests that wait in an engine's own queue.", (_ENGINE,)
+    )
+    KV_USAGE = GaugeName(
+        _OF, "engine_kv_usage_ratio", "Share of an engine's KV blocks that is taken.", (_ENGINE,)
+    )
+    SLOTS = GaugeName(_OF, "engine_slots_count", "An engine's slots for adapters.", (_ENGINE,))
+    HELD = GaugeName(
+        _OF,
+        "engine_adapters_count",
+        "Adapters that an engine holds; those in HBM lie in its slots.",
+        (_ENGINE, Label("place", ("hbm", "host"))),
+    )
+    TEMPERATURE = GaugeName(
+        _OF, "engine_temperature_celsius", "The hottest of an engine's GPUs.", (_ENGINE,)
+    )
+    THROTTLED = GaugeName(
+        _OF,
+        "engine_throttled_ratio",
+        "1 while this has held the clocks of one of an engine's GPUs down for a beat, else 0.",
+        (_ENGINE, Label("reason", tuple(THROTTLES[bit] for bit in SLOWDOWN_BY_BIT))),
+    )
+    POWER = GaugeName(_OF, "engine_power_watts", "Power of an engine's GPUs.", (_ENGINE,))
+    LOST_GPUS = GaugeName(_OF, "gpus_lost_count", "GPUs that fell off the bus or were unplugged.")
     SOURCE_SWITCHES = CounterName(
         _OF,
         "residency_source_switches_total",
@@ -186,6 +256,16 @@ class NodeAgent:
         "Changes of the settings file.",
         (Label("outcome", ("taken", "refused")),),
     )
+    DEGRADED = _degraded(
+        _OF,
+        NATS_AWAY,
+        REGISTRY_AWAY,
+        "settings-invalid",
+        "plan-refused",
+        "engine-starting",
+        "engine-draining",
+        "engine-unreachable",
+    )
 
 
 class Scheduler:
@@ -227,6 +307,7 @@ class Scheduler:
         "Time of one placement with its writes.",
         buckets=_SECONDS,
     )
+    DEGRADED = _degraded(_OF, NATS_AWAY, REGISTRY_AWAY, REGISTRY_RESET, REDIS_AWAY, LIVENESS_FROZEN)
 
 
 class Telemetry:
@@ -270,6 +351,7 @@ class Telemetry:
         _OF, "dropped_messages_total", "Messages lost because this process was too slow."
     )
     NATS_REFUSALS = _nats_refusals(_OF)
+    DEGRADED = _degraded(_OF, NATS_AWAY, REDIS_AWAY, REGISTRY_AWAY, LIVENESS_FROZEN)
 
 
 SERVICES = (Gateway, NodeAgent, Scheduler, Telemetry)

@@ -18,8 +18,9 @@ knows of its process: `process_resident_memory_bytes`, `process_virtual_memory_b
 `process_cpu_seconds_total`, `process_open_fds`, `process_max_fds`, `process_start_time_seconds`.
 
 A name is `axiom_<service>_<what>_<unit>`. `total` counts since the start of the process, `count`
-is how many there are now, `ratio` is between 0 and 1. *Series* is how many a process can have at
-most, whatever its clients send: a label has a closed list of values, or a bound.
+is how many there are now, `ratio` is between 0 and 1. What is not known is not told. *Series* is
+how many a process can have at most, whatever its clients send: a label has a closed list of values,
+or a bound.
 """
 
 

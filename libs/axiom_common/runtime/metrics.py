@@ -7,7 +7,7 @@ values are counted as `other`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
@@ -23,11 +23,14 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 OTHER = "other"
+UNITS = ("seconds", "bytes", "celsius", "watts", "total", "ratio", "count")
+Reading = Iterable[tuple[tuple[str, ...], float]]
+"""Values of one metric by the values of its labels, in their order."""
 
 
 class Service(StrEnum):
@@ -71,7 +74,7 @@ class _Metric:
 
     @property
     def unit(self) -> str:
-        """The last word of its name: seconds, total, count, ratio."""
+        """The last word of its name, one of `UNITS`."""
         return self.what.rpartition("_")[2]
 
     @property
@@ -155,6 +158,21 @@ class MetricSet:
         """A gauge that is `read` at each scrape."""
         self.gauge(name).set_function(read)
 
+    def read_gauges(self, name: GaugeName, read: Callable[[], Reading]) -> None:
+        """A gauge with labels that is `read` at each scrape; what is not told then is not there."""
+        _ReadGauges(name, read, self.registry)
+
+    def read_flags(self, name: GaugeName, read: Callable[[], Collection[str]]) -> None:
+        """A gauge with one closed label that is `read` at each scrape: 1 for what is named, else
+        0."""
+        (label,) = name.labels
+
+        def flags() -> Reading:
+            named = read()
+            return [((value,), float(value in named)) for value in label.values]
+
+        self.read_gauges(name, flags)
+
     def histogram(self, name: HistogramName) -> Histogram:
         """A histogram to observe with."""
         return Histogram(
@@ -187,6 +205,22 @@ class OwnHistogram(Collector):
         labels = (*map(str, self._bounds), "+Inf")
         buckets = list(zip(labels, accumulate(self._counts), strict=True))
         yield HistogramMetricFamily(self._name.name, self._name.about, buckets, self._sum)
+
+
+class _ReadGauges(Collector):
+    def __init__(
+        self, name: GaugeName, read: Callable[[], Reading], registry: CollectorRegistry
+    ) -> None:
+        self._name = name
+        self._read = read
+        registry.register(self)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        name = self._name
+        family = GaugeMetricFamily(name.name, name.about, labels=name.label_names)
+        for values, value in self._read():
+            family.add_metric(values, value)
+        yield family
 
 
 class _ReadCounter(Collector):

@@ -30,6 +30,7 @@ from axiom_gateway.asgi import App, Receive, Scope, Send
 from axiom_gateway.decision_log import DecisionPublisher
 from axiom_gateway.decisions import DecisionLog
 from axiom_gateway.dispatch import Dispatcher
+from axiom_gateway.engine_facts import left_out
 from axiom_gateway.ensure import Ensurer
 from axiom_gateway.feed import RegionFeed
 from axiom_gateway.handlers import PREFIX, V1
@@ -302,8 +303,11 @@ class GatewayApp:
             under_way=lambda: self._v1.under_way,
             held=lambda: self.hold.count,
             engines=lambda: len(self.state.engines),
+            left_out=lambda: left_out(self.state.engines.values()),
             peers=lambda: self.state.peers,
             view_age_ms=self.feed.view_age_ms,
+            oldest_report_ms=self.feed.oldest_report_ms,
+            degraded=self.degraded,
             dropped=lambda: self._bus.dropped,
             nats_refusals=lambda: self._bus.refused,
             spans=lambda: self._tracer.counts,

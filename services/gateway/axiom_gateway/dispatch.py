@@ -247,6 +247,8 @@ class Dispatcher:
         decision = self._state.decide(query, job.profile)
         outcome = decision.load.value if decision.winner else "no-winner"
         self._metrics.decision(job.profile, outcome, self._clock.now_ms() - began_ms)
+        if Reason.QUARANTINED in decision.refusals:
+            self._metrics.quarantined()
         if not may_pass(decision):
             self._record(job, query, decision)
         return decision

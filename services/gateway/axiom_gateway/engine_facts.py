@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from axiom_common.model.engine import EngineState, GpuState
 from axiom_common.model.ids import EngineAdapter
+from axiom_common.model.reason import Reason
 from axiom_common.policy.engine_row import EngineRow
 from axiom_common.policy.evidence import (
     DEFAULT_LIMITS,
@@ -180,6 +181,20 @@ class EngineFacts:
             own_tpot_ms=_mean(sample.tpot_ms for sample in self._own),
             memory=self.memory,
         )
+
+
+def left_out(engines: Iterable[EngineFacts]) -> Iterator[Reason]:
+    """Why engines get no requests, or only what nobody else can take; one reason an engine."""
+    for facts in engines:
+        row = facts.row
+        if row is None:
+            continue
+        if row.refusal is not None:
+            yield row.refusal
+        elif row.stale or row.unheard:
+            yield Reason.STALE_TELEMETRY
+        elif row.flapping:
+            yield Reason.FLAPPING
 
 
 def _mean(samples: Iterable[float | None]) -> float | None:

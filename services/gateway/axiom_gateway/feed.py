@@ -149,6 +149,12 @@ class RegionFeed:
         """Since the last report of any node; None before the first."""
         return _age(max(self._heard_ms.values(), default=None), self._clock.now_ms())
 
+    def oldest_report_ms(self) -> float | None:
+        """Since the last report of the node that is silent for longest, but those that said that
+        they end; None without any."""
+        stay = (at_ms for node, at_ms in self._heard_ms.items() if node not in self._left)
+        return _age(min(stay, default=None), self._clock.now_ms())
+
     def degraded(self) -> tuple[str, ...]:
         """What is away or old, by stable names."""
         now_ms = self._clock.now_ms()

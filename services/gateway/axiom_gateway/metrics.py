@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter as Tally
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from math import nan
 
@@ -10,7 +11,7 @@ from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.reason import Reason
 from axiom_common.ports.tracing import SpanCounts
 from axiom_common.runtime.metric_names import Gateway
-from axiom_common.runtime.metrics import CappedLabel, MetricSet
+from axiom_common.runtime.metrics import CappedLabel, MetricSet, Reading
 from axiom_gateway.decision_log import LogCounts
 
 
@@ -24,6 +25,7 @@ class GatewayMetrics:
         self._profile = CappedLabel(Gateway.PROFILE)
         self._requests = metrics.counter(Gateway.REQUESTS)
         self._decisions = metrics.counter(Gateway.DECISIONS)
+        self._quarantines = metrics.counter(Gateway.QUARANTINES)
         self._refusals = metrics.counter(Gateway.REFUSALS)
         self._ensures = metrics.counter(Gateway.ENSURES)
         self._tries = metrics.counter(Gateway.TRIES)
@@ -45,6 +47,10 @@ class GatewayMetrics:
         """A decision was taken: `outcome` is a load kind or `no-winner`."""
         self._decision_child(self._profile(profile), outcome).inc()
         self._decision.observe(duration_ms / 1e3)
+
+    def quarantined(self) -> None:
+        """A decision passed over an engine that would have to evict an adapter in use."""
+        self._quarantines.inc()
 
     def refusal(self, reason: Reason) -> None:
         """A request was refused."""
@@ -80,8 +86,11 @@ class GatewayMetrics:
         under_way: Callable[[], float],
         held: Callable[[], float],
         engines: Callable[[], float],
+        left_out: Callable[[], Iterable[Reason]],
         peers: Callable[[], float],
         view_age_ms: Callable[[], float | None],
+        oldest_report_ms: Callable[[], float | None],
+        degraded: Callable[[], Collection[str]],
         dropped: Callable[[], float],
         nats_refusals: Callable[[], float],
         spans: Callable[[], SpanCounts],
@@ -89,14 +98,20 @@ class GatewayMetrics:
     ) -> None:
         """Expose what is read at scrape time."""
 
-        def view_age_s() -> float:
-            return nan if (age_ms := view_age_ms()) is None else age_ms / 1e3
+        def left_out_because() -> Reading:
+            counts = Tally(left_out())
+            return [
+                ((reason,), counts[Reason(reason)]) for reason in Gateway.LEFT_OUT_BECAUSE.values
+            ]
 
         self._set.read_gauge(Gateway.UNDER_WAY, under_way)
         self._set.read_gauge(Gateway.HELD, held)
         self._set.read_gauge(Gateway.ENGINES, engines)
+        self._set.read_gauges(Gateway.LEFT_OUT, left_out_because)
         self._set.read_gauge(Gateway.PEERS, peers)
-        self._set.read_gauge(Gateway.VIEW_AGE, view_age_s)
+        self._set.read_gauge(Gateway.VIEW_AGE, lambda: _seconds(view_age_ms()))
+        self._set.read_gauge(Gateway.OLDEST_REPORT, lambda: _seconds(oldest_report_ms()))
+        self._set.read_flags(Gateway.DEGRADED, degraded)
         self._set.read_counter(Gateway.DROPPED, dropped)
         self._set.read_counter(Gateway.NATS_REFUSALS, nats_refusals)
         self._set.read_counter(Gateway.DECISIONS_TOLD, lambda: told().sent)
@@ -105,3 +120,7 @@ class GatewayMetrics:
         self._set.read_counter(Gateway.SPANS, lambda: spans().ended)
         self._set.read_counter(Gateway.SPANS_SENT, lambda: spans().sent)
         self._set.read_counter(Gateway.SPANS_NOT_SENT, lambda: spans().not_sent)
+
+
+def _seconds(ms: float | None) -> float:
+    return nan if ms is None else ms / 1e3

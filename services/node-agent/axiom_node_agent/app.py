@@ -136,7 +136,13 @@ class AgentApp:
         await self._engines.apply(self._settings.engines, owner)
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         bus = self._bus
-        self.metrics.expose(dropped=lambda: bus.dropped, nats_refusals=lambda: bus.refused)
+        self.metrics.expose(
+            dropped=lambda: bus.dropped,
+            nats_refusals=lambda: bus.refused,
+            degraded=lambda: self.readiness().degraded,
+            books=self.books.values,
+            gpus=self._gpus.read,
+        )
         await self._bus.respond(
             subjects.node_ensure(self._region, self._node),
             self._handlers.ensure,

@@ -3,10 +3,13 @@ that left takes its labels along."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from axiom_common.model.engine import GpuState
 from axiom_common.runtime.metric_names import NodeAgent
-from axiom_common.runtime.metrics import MetricSet
+from axiom_common.runtime.metrics import MetricSet, Reading
+from axiom_node_agent.engine_figures import FIGURES, Figure
+from axiom_node_agent.state import EngineBook
 
 
 class AgentMetrics:
@@ -50,7 +53,25 @@ class AgentMetrics:
         for metric in self._of_engines:
             metric.remove_by_labels({"engine": engine})
 
-    def expose(self, *, dropped: Callable[[], float], nats_refusals: Callable[[], float]) -> None:
-        """Expose what is read at scrape time."""
+    def expose(
+        self,
+        *,
+        dropped: Callable[[], float],
+        nats_refusals: Callable[[], float],
+        degraded: Callable[[], Collection[str]],
+        books: Callable[[], Collection[EngineBook]],
+        gpus: Callable[[], tuple[GpuState, ...]],
+    ) -> None:
+        """Expose what is read at scrape time. Of a fault's name counts what stands before `:`."""
+
+        def of_all(figure: Figure) -> Callable[[], Reading]:
+            return lambda: [told for book in books() for told in figure(book, gpus())]
+
+        for name, figure in FIGURES.items():
+            self._set.read_gauges(name, of_all(figure))
+        self._set.read_gauge(NodeAgent.LOST_GPUS, lambda: sum(gpu.lost for gpu in gpus()))
+        self._set.read_flags(
+            NodeAgent.DEGRADED, lambda: {what.partition(":")[0] for what in degraded()}
+        )
         self._set.read_counter(NodeAgent.DROPPED, dropped)
         self._set.read_counter(NodeAgent.NATS_REFUSALS, nats_refusals)

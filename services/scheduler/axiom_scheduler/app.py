@@ -72,7 +72,11 @@ class SchedulerApp:
         self._cache_away = False
         self._term: int | None = None
         self._unplaced = 0
-        self.metrics.expose(dropped=lambda: bus.dropped, nats_refusals=lambda: bus.refused)
+        self.metrics.expose(
+            dropped=lambda: bus.dropped,
+            nats_refusals=lambda: bus.refused,
+            degraded=lambda: self.readiness().degraded,
+        )
         self._rest_ms = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from prometheus_client import Gauge
 
@@ -42,10 +42,17 @@ class SchedulerMetrics:
         """Why agents refuse their plan, one reason a node."""
         _tell(self._refused, reasons)
 
-    def expose(self, *, dropped: Callable[[], float], nats_refusals: Callable[[], float]) -> None:
+    def expose(
+        self,
+        *,
+        dropped: Callable[[], float],
+        nats_refusals: Callable[[], float],
+        degraded: Callable[[], Collection[str]],
+    ) -> None:
         """Expose what is read at scrape time."""
         self._set.read_counter(Scheduler.DROPPED, dropped)
         self._set.read_counter(Scheduler.NATS_REFUSALS, nats_refusals)
+        self._set.read_flags(Scheduler.DEGRADED, degraded)
 
 
 def _tell(gauge: Gauge, reasons: Iterable[Reason]) -> None:

@@ -74,6 +74,7 @@ class TelemetryApp:
             pending=lambda: self._state.dirty_count,
             dropped=lambda: bus.dropped,
             nats_refusals=lambda: bus.refused,
+            degraded=lambda: self.readiness().degraded,
         )
 
     async def start(self, owner: Owner) -> None:

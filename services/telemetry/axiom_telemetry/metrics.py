@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from axiom_common.ports.shadow_cache import PutOutcome
 from axiom_common.runtime.metric_names import Telemetry
@@ -45,6 +45,7 @@ class TelemetryMetrics:
         pending: Callable[[], float],
         dropped: Callable[[], float],
         nats_refusals: Callable[[], float],
+        degraded: Callable[[], Collection[str]],
     ) -> None:
         """Expose what is read at scrape time."""
         self._set.read_gauge(Telemetry.MEMBERS, members)
@@ -53,3 +54,4 @@ class TelemetryMetrics:
         self._set.read_gauge(Telemetry.PENDING, pending)
         self._set.read_counter(Telemetry.DROPPED, dropped)
         self._set.read_counter(Telemetry.NATS_REFUSALS, nats_refusals)
+        self._set.read_flags(Telemetry.DEGRADED, degraded)
