@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.ready
 
+PROMETHEUS := .cache/prometheus
+
 PEERS := .peers
 PEER_litellm := litellm[proxy]==1.80.5
 PEER_sglang-router := sglang-router==0.3.2
@@ -35,8 +37,16 @@ lint: $(STAMP)   ## ruff, mypy, import contracts
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
-test: lint       ## lint and the default suite
+test: lint $(PROMETHEUS)/.ready  ## lint and the default suite
 	$(VENV)/bin/pytest -n 2 --dist loadscope
+
+# Unpacked, not installed: an installed one is a service that starts.
+$(PROMETHEUS)/.ready:
+	@mkdir -p $(@D)
+	@{ command -v prometheus && command -v promtool; } >/dev/null || { cd $(@D) \
+		&& { apt-get download -qq prometheus 2>/dev/null || { apt-get update -qq && apt-get download -qq prometheus; }; } \
+		&& dpkg -x prometheus_*.deb . && rm prometheus_*.deb; } \
+		&& touch $(CURDIR)/$@ || echo "no prometheus here, and no Debian package to be had: put prometheus and promtool on the PATH"
 
 test-engine: $(STAMP)  ## the contract suite against a real vLLM on CPU (installs it into .venv-engine)
 	tests/engine/run
