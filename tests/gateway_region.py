@@ -175,7 +175,7 @@ class Region:
             spec = AdapterSpec(
                 name=name, base_model=BASE_MODEL, revision=1, path=f"/{name}", rank=8
             )
-            await bucket.put(keys.adapter_key(name), desired.encode(spec))
+            await bucket.put(desired.key_for(AdapterSpec, name), desired.encode(spec))
 
     async def fill_cache(self) -> None:
         """What the telemetry service would do: put the node's whole state into the cache."""

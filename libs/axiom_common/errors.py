@@ -59,6 +59,12 @@ class PreconditionError(AxiomError):
     code = "precondition-failed"
 
 
+class PreconditionRequiredError(AxiomError):
+    """The caller would change what exists, and did not name the version that it saw."""
+
+    code = "precondition-required"
+
+
 class NotFoundError(AxiomError):
     """The object is not there."""
 

@@ -596,7 +596,7 @@ def test_a_damaged_record_is_refused_or_still_valid(
 @given(st.binary(max_size=200))
 def test_noise_is_no_record(payload: bytes) -> None:
     with pytest.raises(WireError):
-        desired.decode(keys.adapter_key("a"), payload)
+        desired.decode(desired.key_for(AdapterSpec, "a"), payload)
     with pytest.raises(WireError):
         desired.decode_floor(payload)
 
@@ -617,7 +617,7 @@ def test_noise_is_no_record(payload: bytes) -> None:
 )
 def test_a_record_that_breaks_a_rule_is_refused(payload: bytes) -> None:
     with pytest.raises(WireError):
-        desired.decode(keys.adapter_key("a"), payload)
+        desired.decode(desired.key_for(AdapterSpec, "a"), payload)
 
 
 @given(st.text(max_size=40).filter(lambda name: name.isascii() or name.isprintable()))
@@ -627,7 +627,7 @@ def test_a_name_is_one_token_of_a_key(name: str) -> None:
 
 @given(NAMES, NAMES)
 def test_two_names_have_two_keys(one: str, two: str) -> None:
-    assert (keys.adapter_key(one) == keys.adapter_key(two)) == (one == two)
+    assert (desired.key_for(AdapterSpec, one) == desired.key_for(AdapterSpec, two)) == (one == two)
 
 
 @pytest.mark.parametrize(

@@ -403,7 +403,7 @@ async def test_every_other_error_is_a_problem_too() -> None:
         defect = await it.client.get("/status")
         assert problem(defect).code == "internal"
         assert "secret" not in defect.text
-        await it.bucket.put(keys.adapter_key("sql"), b"not json")
+        await it.bucket.put(desired.key_for(AdapterSpec, "sql"), b"not json")
         assert problem(await it.client.get("/adapters/sql")).code == "invalid-message"
 
 

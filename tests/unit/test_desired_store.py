@@ -71,7 +71,7 @@ async def test_writing_the_same_again_writes_nothing() -> None:
         again = await store.put_adapter(replace(SPEC, revision=77))
         assert (first.outcome, again.outcome) == (Outcome.CREATED, Outcome.UNCHANGED)
         assert again.stored == first.stored
-        entry = await bucket.get(keys.adapter_key(SPEC.name))
+        entry = await bucket.get(desired.key_for(AdapterSpec, SPEC.name))
         assert entry is not None
         assert entry.revision == first.stored.version
 
@@ -225,7 +225,7 @@ class Beaten(Patient):
     """A bucket in which another process declares and withdraws a name just before its creation."""
 
     async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
-        if key == keys.adapter_key(SPEC.name):
+        if key == desired.key_for(AdapterSpec, SPEC.name):
             other = DesiredStore(self._bucket)
             await other.put_adapter(replace(SPEC, path="/other"))
             await other.put_adapter(replace(SPEC, path="/yet-another"))
@@ -276,7 +276,7 @@ async def test_a_store_that_lost_only_its_floor_gets_it_back() -> None:
 async def test_a_record_that_does_not_parse_is_no_adapter_and_no_reason_to_guess() -> None:
     async with stored() as (_, bucket, store):
         await store.put_adapter(SPEC)
-        await bucket.put(keys.adapter_key("broken"), b"{}")
+        await bucket.put(desired.key_for(AdapterSpec, "broken"), b"{}")
         assert [s.value.name for s in await store.adapters()] == [SPEC.name]
         with pytest.raises(WireError):
             await store.put_adapter(replace(SPEC, name="broken"))
@@ -325,14 +325,14 @@ async def test_the_watch_knows_what_is_declared_now() -> None:
         assert it.watch.adapters == {SPEC.name: SPEC}
         await it.store.put_base_model(BaseModelSpec(name="llama"))
         acme = Tenant(name="acme", weight=2.0)
-        await it.bucket.put(keys.tenant_key("acme"), desired.encode(acme))
+        await it.bucket.put(desired.key_for(Tenant, "acme"), desired.encode(acme))
         await it.store.put_adapter(replace(SPEC, rank=8))
         await eventually(lambda: it.watch.adapters[SPEC.name].revision == 2)
         assert set(it.watch.base_models) == {"llama"}
         assert it.watch.tenants == {"default": DEFAULT_TENANT, "acme": acme}
         await it.store.delete_adapter(SPEC.name)
         await it.store.delete_base_model("llama")
-        await it.bucket.delete(keys.tenant_key("acme"))
+        await it.bucket.delete(desired.key_for(Tenant, "acme"))
         await eventually(lambda: len(it.watch.tenants) == 1)
         assert (dict(it.watch.adapters), dict(it.watch.base_models)) == ({}, {})
 
@@ -341,7 +341,7 @@ async def test_changes_are_told_once_and_only_when_something_changed() -> None:
     async with followed() as it:
         await eventually(lambda: it.watch.synced)
         assert it.changes == [1]
-        await it.bucket.put(keys.adapter_key(SPEC.name), desired.encode(SPEC))
+        await it.bucket.put(desired.key_for(AdapterSpec, SPEC.name), desired.encode(SPEC))
         await it.bucket.put("profile.later-kind", b"whatever")
         await it.store.put_adapter(replace(SPEC, name="b"))
         await eventually(lambda: len(it.watch.adapters) == 2)
@@ -351,16 +351,16 @@ async def test_changes_are_told_once_and_only_when_something_changed() -> None:
 async def test_default_stays_a_tenant_when_its_record_goes() -> None:
     async with followed() as it:
         heavy = Tenant(name="default", weight=9.0)
-        await it.bucket.put(keys.tenant_key("default"), desired.encode(heavy))
+        await it.bucket.put(desired.key_for(Tenant, "default"), desired.encode(heavy))
         await eventually(lambda: it.watch.tenants["default"] == heavy)
-        await it.bucket.delete(keys.tenant_key("default"))
+        await it.bucket.delete(desired.key_for(Tenant, "default"))
         await eventually(lambda: it.watch.tenants["default"] == DEFAULT_TENANT)
 
 
 async def test_a_record_that_does_not_parse_leaves_the_last_good_one_in_force() -> None:
     async with followed() as it:
         await eventually(lambda: it.watch.synced)
-        await it.bucket.put(keys.adapter_key(SPEC.name), b"garbage")
+        await it.bucket.put(desired.key_for(AdapterSpec, SPEC.name), b"garbage")
         await eventually(lambda: it.watch.invalid == 1)
         assert it.watch.adapters == {SPEC.name: SPEC}
 
@@ -370,7 +370,7 @@ async def test_what_was_deleted_while_the_registry_was_away_is_gone_after_it() -
         await it.store.put_adapter(replace(SPEC, name="b"))
         await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "b"})
         it.registry.disconnect()
-        it.bucket._entries.pop(keys.adapter_key("b"))
+        it.bucket._entries.pop(desired.key_for(AdapterSpec, "b"))
         it.registry.reconnect()
         await it.store.put_adapter(replace(SPEC, name="c"))
         await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "c"})

@@ -131,9 +131,9 @@ class NatsBucket:
         """Write only on `revision`."""
         return await self._write(key, value, revision=revision, ttl_ms=ttl_ms)
 
-    async def delete(self, key: str, *, revision: int | None = None) -> None:
+    async def delete(self, key: str, *, revision: int | None = None) -> int:
         """Delete; deleting what is not there is no error without `revision`."""
-        await self._write(key, b"", revision=revision, headers={KV_OP: KV_DEL})
+        return await self._write(key, b"", revision=revision, headers={KV_OP: KV_DEL})
 
     async def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
         """Present records, None, then changes; all again whenever changes may have been missed.

@@ -1,4 +1,4 @@
-"""Profiles: the knobs of one way to decide, and those that are built in.
+"""Profiles: the knobs of one way to decide, and those that are built in; people declare others.
 
 The baselines are what a router does that knows nothing of adapters: the same hard filters, but no
 affinity, no tiers, no quarantine and no cap on the wait.
@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
+from axiom_common.errors import InvalidInputError
 from axiom_common.model.decision import Term
+from axiom_common.model.ids import public_name
+
+WEIGHT_MAX = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,15 @@ class Profile:
     wait_cap_ms: float = 500.0
     weights: dict[Term, float] = field(default_factory=lambda: dict.fromkeys(Term, 1.0))
     quarantine: bool = True
+
+    def __post_init__(self) -> None:
+        public_name(self.name, path="name")
+        if not self.wait_cap_ms > 0:
+            raise InvalidInputError("wait_cap_ms must be above 0", path="wait_cap_ms")
+        for term, weight in self.weights.items():
+            if not 0 <= weight <= WEIGHT_MAX:
+                path = f"weights.{term}"
+                raise InvalidInputError(f"{path} must lie in 0..{WEIGHT_MAX:g}", path=path)
 
 
 AXIOM = Profile(name="axiom")

@@ -51,8 +51,9 @@ class Bucket(Protocol):
         """Write only if the record's revision still is `revision`; ConflictError otherwise."""
         ...
 
-    async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Delete; with `revision` only if it still is that one, else ConflictError."""
+    async def delete(self, key: str, *, revision: int | None = None) -> int:
+        """Delete; with `revision` only if it still is that one, else ConflictError. Returns the
+        revision of the deletion once it is durable."""
         ...
 
     def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:

@@ -1,8 +1,9 @@
 """Desired state, written with compare-and-set.
 
-An adapter's revision is assigned here: 1, and one more whenever its weights may have changed (base
-model, path, rank or size). Writing the same again changes nothing. A removal first raises the
-revision floor, so that no later adapter gets an identity that engines may still hold.
+What exists is changed only by who names the version that they saw. An adapter's revision is
+assigned here: 1, and one more whenever its weights may have changed (base model, path, rank or
+size). Writing the same again changes nothing. A removal first raises the revision floor, so that no
+later adapter gets an identity that engines may still hold.
 
 The writers of one process take turns at a name. Those of other processes are met by compare-and-set
 on the record, and where that does not reach (the floor, the name's other kind) by looking again
@@ -24,11 +25,13 @@ from axiom_common.errors import (
     NameTakenError,
     NotFoundError,
     PreconditionError,
+    PreconditionRequiredError,
     WireError,
 )
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
 from axiom_common.ports.registry import Bucket, Entry
 from axiom_common.wire import desired, keys
+from axiom_common.wire.desired import Declared, Stored, T
 
 ATTEMPTS_MAX = 16
 """Tries of one write against other processes that write the same record at the same time."""
@@ -38,17 +41,15 @@ ANY_VERSION = -1
 """As `if_version`: the record must be there, at whatever version."""
 ABSENT = -2
 """As `if_version`: the record must not be there."""
+NO_VERSION = 0
+"""Of a record that a dry run would have created."""
 
-T = TypeVar("T", AdapterSpec, BaseModelSpec)
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored(Generic[T]):
-    """A declared value and the registry's version of its record."""
-
-    value: T
-    version: int
+_OTHER_KIND: dict[type[Declared], tuple[type[Declared], str]] = {
+    AdapterSpec: (BaseModelSpec, "a base model"),
+    BaseModelSpec: (AdapterSpec, "an adapter"),
+}
+"""Clients name base models and adapters alike, so a name may stand for one thing only."""
 
 
 class Outcome(StrEnum):
@@ -74,93 +75,21 @@ def revised(current: AdapterSpec, wanted: AdapterSpec) -> AdapterSpec:
 
 
 class DesiredStore:
-    """Reads and writes declared adapters and base models. A write returns once it is durable.
+    """Reads and writes what people declare. A write returns once it is durable.
 
     All calls raise UnavailableError when the registry is away and WireError when a record that they
-    need does not parse. Writes raise PreconditionError when the record is not at `if_version`, and
-    ConflictError when others kept changing it.
+    need does not parse. Writes raise PreconditionError when the record is not at `if_version`,
+    PreconditionRequiredError when they would change what exists without one, and ConflictError when
+    others kept changing it. With `dry_run` all is checked and nothing written.
     """
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def adapter(self, name: str) -> Stored[AdapterSpec] | None:
-        """One adapter."""
-        return await self._get(keys.adapter_key(name), AdapterSpec)
-
-    async def base_model(self, name: str) -> Stored[BaseModelSpec] | None:
-        """One base model."""
-        return await self._get(keys.base_model_key(name), BaseModelSpec)
-
-    async def has_base_model(self, name: str) -> bool:
-        """Whether a base model has this name."""
-        return await self._bucket.get(keys.base_model_key(name)) is not None
-
-    async def adapters(self) -> tuple[Stored[AdapterSpec], ...]:
-        """All adapters by name; records that do not parse are left out."""
-        return await self._list(AdapterSpec)
-
-    async def base_models(self) -> tuple[Stored[BaseModelSpec], ...]:
-        """All base models by name; records that do not parse are left out."""
-        return await self._list(BaseModelSpec)
-
-    async def put_adapter(
-        self, wanted: AdapterSpec, *, if_version: int | None = None
-    ) -> Written[AdapterSpec]:
-        """Declare an adapter. Its revision is assigned here; the one of `wanted` is not looked at.
-
-        NameTakenError when a base model has this name.
-        """
-
-        async def attempt() -> Written[AdapterSpec]:
-            await self._refuse_taken(wanted)
-            current = await self.adapter(wanted.name)
-            _check_version(current, if_version)
-            if current is not None:
-                return await self._update(revised(current.value, wanted), current)
-            floor, _ = await self._floor()
-            stored = await self._create(replace(wanted, revision=floor + 1))
-            floor, _ = await self._floor()
-            if floor >= stored.value.revision:
-                # A removal since the first look may have been of this very identity.
-                again = replace(wanted, revision=floor + 1)
-                stored = (await self._update(again, stored)).stored
-            return Written(stored, Outcome.CREATED)
-
-        return await self._in_turn(wanted.name, attempt)
-
-    async def put_base_model(
-        self, wanted: BaseModelSpec, *, if_version: int | None = None
-    ) -> Written[BaseModelSpec]:
-        """Declare a base model. NameTakenError when an adapter has this name."""
-
-        async def attempt() -> Written[BaseModelSpec]:
-            await self._refuse_taken(wanted)
-            current = await self.base_model(wanted.name)
-            _check_version(current, if_version)
-            if current is not None:
-                return await self._update(wanted, current)
-            return Written(await self._create(wanted), Outcome.CREATED)
-
-        return await self._in_turn(wanted.name, attempt)
-
-    async def delete_adapter(self, name: str, *, if_version: int | None = None) -> None:
-        """Withdraw an adapter; NotFoundError when there is none."""
-        await self._delete(name, lambda: self.adapter(name), if_version)
-
-    async def delete_base_model(self, name: str, *, if_version: int | None = None) -> None:
-        """Withdraw a base model; NotFoundError when there is none."""
-        await self._delete(name, lambda: self.base_model(name), if_version)
-
-    async def restore(self, declared: Iterable[desired.Declared], *, revision_floor: int) -> None:
-        """Create again what went down with the registry's store; what stands by now stays."""
-        await _against_others(lambda: self._raise_floor(revision_floor))
-        for value in declared:
-            with contextlib.suppress(ConflictError):
-                await self._bucket.create(desired.key_of(value), desired.encode(value))
-
-    async def _get(self, key: str, kind: type[T]) -> Stored[T] | None:
+    async def get(self, kind: type[T], name: str) -> Stored[T] | None:
+        """One value; None when it is not declared."""
+        key = desired.key_for(kind, name)
         entry = await self._bucket.get(key)
         if entry is None or entry.value is None:
             return None
@@ -169,7 +98,8 @@ class DesiredStore:
             raise WireError(f"{key!r} holds no {kind.__name__}")
         return Stored(value, entry.revision)
 
-    async def _list(self, kind: type[T]) -> tuple[Stored[T], ...]:
+    async def all(self, kind: type[T]) -> tuple[Stored[T], ...]:
+        """All values of a kind by name; records that do not parse are left out."""
         found = []
         for entry in await self._bucket.list():
             value = _parsed(entry)
@@ -177,62 +107,135 @@ class DesiredStore:
                 found.append(Stored(value, entry.revision))
         return tuple(sorted(found, key=lambda stored: stored.value.name))
 
-    async def _create(self, value: T) -> Stored[T]:
+    async def put(
+        self, wanted: T, *, if_version: int | None = None, dry_run: bool = False
+    ) -> Written[T]:
+        """Declare a value. The revision of an adapter is assigned here; the one of `wanted` is not
+        looked at. NameTakenError when an adapter and a base model would share a name."""
+
+        def as_wanted(_: T | None) -> T:
+            return wanted
+
+        return await self.change(
+            type(wanted), wanted.name, as_wanted, if_version=if_version, dry_run=dry_run
+        )
+
+    async def change(
+        self,
+        kind: type[T],
+        name: str,
+        edit: Callable[[T | None], T],
+        *,
+        if_version: int | None = None,
+        dry_run: bool = False,
+    ) -> Written[T]:
+        """Declare what `edit` makes of the value that stands now. It is pure, keeps the name, and
+        what it raises is raised."""
+
+        async def attempt() -> Written[T]:
+            await self._refuse_taken(kind, name)
+            current = await self.get(kind, name)
+            _check_version(current, if_version)
+            wanted = edit(current.value if current is not None else None)
+            if current is not None:
+                return await self._update(wanted, current, if_version, dry_run=dry_run)
+            return Written(await self._create(wanted, dry_run=dry_run), Outcome.CREATED)
+
+        return await self._in_turn(desired.key_for(kind, name), attempt)
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,
+        *,
+        if_version: int | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Withdraw a value; NotFoundError when there is none. The registry's revision after it."""
+
+        async def attempt() -> int:
+            current = await self.get(kind, name)
+            _check_version(current, if_version)
+            if current is None:
+                raise NotFoundError(f"{name!r} is not declared")
+            return current.version if dry_run else await self._remove(current)
+
+        return await self._in_turn(desired.key_for(kind, name), attempt)
+
+    async def restore(self, declared: Iterable[Declared], *, revision_floor: int) -> None:
+        """Create again what went down with the registry's store; what stands by now stays."""
+        await _against_others(lambda: self._raise_floor(revision_floor))
+        for value in declared:
+            with contextlib.suppress(ConflictError):
+                await self._bucket.create(desired.key_of(value), desired.encode(value))
+
+    async def _create(self, wanted: T, *, dry_run: bool) -> Stored[T]:
+        value = await self._above_floor(_first(wanted))
+        if dry_run:
+            return Stored(value, NO_VERSION)
         version = await self._bucket.create(desired.key_of(value), desired.encode(value))
         stored = Stored(value, version)
         try:
-            await self._refuse_taken(value)
+            await self._refuse_taken(type(value), value.name)
         except NameTakenError:
+            # Of two that are created at the same time each may see the other; at most one stays.
             await self._remove(stored)
             raise
-        return stored
+        again = await self._above_floor(value)
+        if again != value:
+            # A removal since the first look may have been of this very identity.
+            version = await self._bucket.update(
+                desired.key_of(again), desired.encode(again), revision=version
+            )
+        return Stored(again, version)
 
-    async def _update(self, value: T, current: Stored[T]) -> Written[T]:
+    async def _above_floor(self, value: T) -> T:
+        """The value with a revision that no adapter had which was removed."""
+        if not isinstance(value, AdapterSpec):
+            return value
+        floor, _ = await self._floor()
+        return replace(value, revision=max(value.revision, floor + 1))
+
+    async def _update(
+        self, wanted: T, current: Stored[T], if_version: int | None, *, dry_run: bool
+    ) -> Written[T]:
+        value = wanted
+        if isinstance(wanted, AdapterSpec) and isinstance(current.value, AdapterSpec):
+            value = revised(current.value, wanted)
         if current.value == value:
             return Written(current, Outcome.UNCHANGED)
+        if if_version is None:
+            raise PreconditionRequiredError(
+                f"{value.name!r} is there, at version {current.version}: to change it, say in "
+                "If-Match which version you saw"
+            )
+        if dry_run:
+            return Written(Stored(value, current.version), Outcome.UPDATED)
         version = await self._bucket.update(
             desired.key_of(value), desired.encode(value), revision=current.version
         )
         return Written(Stored(value, version), Outcome.UPDATED)
 
-    async def _delete(
-        self, name: str, read: Callable[[], Awaitable[Stored[T] | None]], if_version: int | None
-    ) -> None:
-        async def attempt() -> None:
-            current = await read()
-            _check_version(current, if_version)
-            if current is None:
-                raise NotFoundError(f"{name!r} is not declared")
-            await self._remove(current)
-
-        await self._in_turn(name, attempt)
-
-    async def _remove(self, stored: Stored[T]) -> None:
+    async def _remove(self, stored: Stored[T]) -> int:
         value = stored.value
         if isinstance(value, AdapterSpec):
             revision = value.revision
             await _against_others(lambda: self._raise_floor(revision))
-        await self._bucket.delete(desired.key_of(value), revision=stored.version)
+        return await self._bucket.delete(desired.key_of(value), revision=stored.version)
 
-    async def _refuse_taken(self, value: AdapterSpec | BaseModelSpec) -> None:
-        """Clients name base models and adapters alike, so a name may stand for one thing only.
+    async def _refuse_taken(self, kind: type[Declared], name: str) -> None:
+        if kind in _OTHER_KIND:
+            other, what = _OTHER_KIND[kind]
+            if await self._bucket.get(desired.key_for(other, name)) is not None:
+                raise NameTakenError(f"{what} has the name {name!r}", path="name")
 
-        Of two that are created at the same time each may see the other; at most one stays.
-        """
-        if isinstance(value, AdapterSpec):
-            key, kind = keys.base_model_key(value.name), "a base model"
-        else:
-            key, kind = keys.adapter_key(value.name), "an adapter"
-        if await self._bucket.get(key) is not None:
-            raise NameTakenError(f"{kind} has the name {value.name!r}", path="name")
-
-    async def _in_turn(self, name: str, attempt: Callable[[], Awaitable[R]]) -> R:
-        turn = self._turns.setdefault(name, asyncio.Lock())
+    async def _in_turn(self, key: str, attempt: Callable[[], Awaitable[R]]) -> R:
+        turn = self._turns.setdefault(key, asyncio.Lock())
         try:
             async with asyncio.timeout(TURN_TIMEOUT_S):
                 await turn.acquire()
         except TimeoutError as error:
-            raise ConflictError(f"others keep writing {name!r}") from error
+            raise ConflictError(f"others keep writing {key!r}") from error
         try:
             return await _against_others(attempt)
         finally:
@@ -278,7 +281,11 @@ def _check_version(current: Stored[T] | None, if_version: int | None) -> None:
         raise PreconditionError(f"the record is at version {current.version}")
 
 
-def _parsed(entry: Entry) -> desired.Declared | None:
+def _first(wanted: T) -> T:
+    return replace(wanted, revision=1) if isinstance(wanted, AdapterSpec) else wanted
+
+
+def _parsed(entry: Entry) -> Declared | None:
     try:
         return desired.decode(entry.key, entry.value or b"")
     except WireError:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from axiom_common.errors import WireError
+from axiom_common.model.access import ApiKey
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
+from axiom_common.model.engine_order import EngineOrder
 from axiom_common.model.tenant import DEFAULT_TENANT, Tenant
+from axiom_common.policy.profile import Profile
 from axiom_common.ports.registry import Bucket, Entry
 from axiom_common.runtime.logging import Log
 from axiom_common.wire import desired, keys
+from axiom_common.wire.desired import Declared, Stored, T
 
 
 class DesiredWatch:
@@ -17,36 +22,62 @@ class DesiredWatch:
 
     `synced`: everything declared was told once; `on_change` is called then, and after each change.
     A record that does not parse is counted and logged, and the last good one under its key stays in
-    force. So does what the registry lost: nobody withdrew it.
+    force. So does what the registry lost: nobody withdrew it. `applied` is the revision of the
+    registry up to which all of it is in the properties.
     """
 
     def __init__(self, bucket: Bucket, log: Log, on_change: Callable[[], None]) -> None:
         self._bucket = bucket
         self._log = log
         self._on_change = on_change
-        self._by_key: dict[str, desired.Declared] = {}
-        self._adapters: dict[str, AdapterSpec] = {}
-        self._base_models: dict[str, BaseModelSpec] = {}
-        self._tenants: dict[str, Tenant] = {DEFAULT_TENANT.name: DEFAULT_TENANT}
+        self._by_key: dict[str, Stored[Declared]] = {}
+        self._by_kind: dict[type[Declared], dict[str, Declared]] = {
+            Tenant: {DEFAULT_TENANT.name: DEFAULT_TENANT}
+        }
         self._revision_floor = 0
         self._lost: set[str] = set()
+        self.applied = 0
         self.synced = False
         self.invalid = 0
 
     @property
     def adapters(self) -> Mapping[str, AdapterSpec]:
         """Declared adapters by name; a live view."""
-        return self._adapters
+        return self._of(AdapterSpec)
 
     @property
     def base_models(self) -> Mapping[str, BaseModelSpec]:
         """Declared base models by name; a live view."""
-        return self._base_models
+        return self._of(BaseModelSpec)
 
     @property
     def tenants(self) -> Mapping[str, Tenant]:
         """Tenants by name, `default` always among them; a live view."""
-        return self._tenants
+        return self._of(Tenant)
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Declared profiles by name, without those that are built in; a live view."""
+        return self._of(Profile)
+
+    @property
+    def api_keys(self) -> Mapping[str, ApiKey]:
+        """Keys by name; a live view."""
+        return self._of(ApiKey)
+
+    @property
+    def engine_orders(self) -> Mapping[str, EngineOrder]:
+        """Orders of engines in all regions, by the order's name; a live view."""
+        return self._of(EngineOrder)
+
+    def stored(self, kind: type[T]) -> tuple[Stored[T], ...]:
+        """All of a kind with the versions last told, by name."""
+        found = [s for s in self._by_key.values() if isinstance(s.value, kind)]
+        return tuple(cast("list[Stored[T]]", sorted(found, key=lambda one: one.value.name)))
+
+    def has(self, kind: type[Declared], name: str) -> bool:
+        """Whether one of the kind has this name."""
+        return name in self._by_kind.get(kind, {})
 
     @property
     def revision_floor(self) -> int:
@@ -59,9 +90,9 @@ class DesiredWatch:
         return bool(self._lost)
 
     @property
-    def lost(self) -> tuple[desired.Declared, ...]:
+    def lost(self) -> tuple[Declared, ...]:
         """What the registry lost and nobody has declared again: in force here, unknown there."""
-        return tuple(self._by_key[key] for key in sorted(self._lost & self._by_key.keys()))
+        return tuple(self._by_key[key].value for key in sorted(self._lost & self._by_key.keys()))
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -69,8 +100,14 @@ class DesiredWatch:
             if entry is None:
                 self.synced = True
                 self._on_change()
-            elif self._apply(entry) and self.synced:
+                continue
+            changed = self._apply(entry)
+            if changed and self.synced:
                 self._on_change()
+            self.applied = max(self.applied, entry.revision)
+
+    def _of(self, kind: type[T]) -> Mapping[str, T]:
+        return cast("Mapping[str, T]", self._by_kind.setdefault(kind, {}))
 
     def _apply(self, entry: Entry) -> bool:
         """Take over one record; whether it changed anything."""
@@ -80,7 +117,7 @@ class DesiredWatch:
             return False
         self._lost.discard(entry.key)
         if entry.value is None:
-            return self._drop(self._by_key.pop(entry.key, None))
+            return self._drop(entry.key)
         try:
             if entry.key == keys.ADAPTER_REVISION_FLOOR:
                 return self._take_floor(desired.decode_floor(entry.value))
@@ -94,16 +131,12 @@ class DesiredWatch:
                 cause=str(error),
             )
             return False
-        if value is None or self._by_key.get(entry.key) == value:
+        if value is None:
             return False
-        self._by_key[entry.key] = value
-        if isinstance(value, AdapterSpec):
-            self._adapters[value.name] = value
-        elif isinstance(value, BaseModelSpec):
-            self._base_models[value.name] = value
-        else:
-            self._tenants[value.name] = value
-        return True
+        before = self._by_key.get(entry.key)
+        self._by_key[entry.key] = Stored(value, entry.revision)
+        self._by_kind.setdefault(type(value), {})[value.name] = value
+        return before is None or before.value != value
 
     def _take_floor(self, revision: int) -> bool:
         if revision < self._revision_floor:
@@ -114,14 +147,12 @@ class DesiredWatch:
         self._revision_floor = revision
         return higher
 
-    def _drop(self, value: desired.Declared | None) -> bool:
-        if value is None:
+    def _drop(self, key: str) -> bool:
+        before = self._by_key.pop(key, None)
+        if before is None:
             return False
-        if isinstance(value, AdapterSpec):
-            del self._adapters[value.name]
-        elif isinstance(value, BaseModelSpec):
-            del self._base_models[value.name]
-        else:
-            del self._tenants[value.name]
-            self._tenants.setdefault(DEFAULT_TENANT.name, DEFAULT_TENANT)
+        kind, name = type(before.value), before.value.name
+        del self._by_kind[kind][name]
+        if kind is Tenant and name == DEFAULT_TENANT.name:
+            self._by_kind[kind][name] = DEFAULT_TENANT
         return True

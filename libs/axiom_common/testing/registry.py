@@ -96,12 +96,12 @@ class FakeBucket:
         self._check_revision(key, revision)
         return self._write(key, value, ttl_ms)
 
-    async def delete(self, key: str, *, revision: int | None = None) -> None:
+    async def delete(self, key: str, *, revision: int | None = None) -> int:
         """Delete; deleting what is not there is no error without `revision`."""
         self._check_up()
         if revision is not None:
             self._check_revision(key, revision)
-        self._write(key, None)
+        return self._write(key, None)
 
     async def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
         """Present records, None, then changes; again after each reconnect and wipe."""

@@ -11,7 +11,7 @@ import re
 from axiom_common.model.ids import NodeId, RegionId
 
 DESIRED_BUCKET = "axiom_desired"
-"""Desired state: adapters, base models, tenants, profiles. JSON values."""
+"""Desired state: all that `wire.desired` declares. JSON values."""
 PLAN_BUCKET = "axiom_plan"
 """Plans, one key a node. MessagePack values."""
 
@@ -24,6 +24,11 @@ def lease_bucket(region: RegionId) -> str:
 def incarnation_bucket(region: RegionId) -> str:
     """Incarnations of a region: the revision that a put returns is the incarnation."""
     return f"axiom_incarnation_{region}"
+
+
+def request_bucket(region: RegionId) -> str:
+    """Answers to writes that came with an idempotency key, for a while."""
+    return f"axiom_requests_{region}"
 
 
 def decision_stream(region: RegionId) -> str:
@@ -39,23 +44,16 @@ TELEMETRY_PREFIX = "telemetry."
 ADAPTER_PREFIX = "adapter."
 BASE_MODEL_PREFIX = "base-model."
 TENANT_PREFIX = "tenant."
+PROFILE_PREFIX = "profile."
+API_KEY_PREFIX = "api-key."
+ENGINE_ORDER_PREFIX = "engine-order."
 ADAPTER_REVISION_FLOOR = "adapter-revision-floor"
 """Desired state: no adapter that is declared anew may get a revision at or below it."""
 
 
-def adapter_key(name: str) -> str:
-    """Desired-state key of an adapter."""
-    return ADAPTER_PREFIX + escape(name)
-
-
-def base_model_key(name: str) -> str:
-    """Desired-state key of a base model."""
-    return BASE_MODEL_PREFIX + escape(name)
-
-
-def tenant_key(name: str) -> str:
-    """Desired-state key of a tenant."""
-    return TENANT_PREFIX + escape(name)
+def desired_key(prefix: str, name: str) -> str:
+    """Desired-state key of what has this name, among those with the prefix."""
+    return prefix + escape(name)
 
 
 def plan_key(region: RegionId, node: NodeId) -> str:

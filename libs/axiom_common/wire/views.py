@@ -230,12 +230,6 @@ class EngineView(_Figures):
         )
 
 
-class EngineList(Shape):
-    """All engines, by region and id."""
-
-    engines: tuple[EngineView, ...]
-
-
 class NodeView(Shape):
     """A node as the answering gateway sees it. `heard_age_ms`: since its last report, null: known
     from the shadow cache only. `gpus` empty: NVML does not say."""
@@ -267,12 +261,6 @@ class NodeView(Shape):
             host=HostView.of(state.host) if state.host else None,
             plan=PlanView.of(state.plan) if state.plan else None,
         )
-
-
-class NodeList(Shape):
-    """All nodes, by region and name."""
-
-    nodes: tuple[NodeView, ...]
 
 
 class NodeGone(Shape):

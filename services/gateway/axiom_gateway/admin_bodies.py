@@ -3,45 +3,78 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
 from axiom_common.errors import InvalidInputError
 from axiom_common.wire import rest
-from axiom_gateway.admin_problems import TooLargeError, TooSlowError, first_of
+from axiom_gateway.admin_problems import (
+    TooLargeError,
+    TooSlowError,
+    UnsupportedError,
+    first_of,
+)
 
 BODY_TIMEOUT_S = 10.0
+REF = "#/components/schemas/{model}"
+_OBJECT = TypeAdapter(dict[str, Any])
 _S = TypeVar("_S", bound=BaseModel)
 
 
-def body_of(shape: type[_S]) -> Callable[[Request], Awaitable[_S]]:
-    """A dependency that reads the body as JSON of this shape, whatever its content type says."""
+async def parsed_body(request: Request, shape: type[_S]) -> _S:
+    """The body as JSON of this shape, whatever its content type says."""
+    try:
+        return shape.model_validate_json(await _bytes_of(request))
+    except ValidationError as error:
+        raise first_of(error.errors(include_url=False)) from error
 
-    async def read(request: Request) -> _S:
-        body = bytearray()
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > rest.BODY_BYTES_MAX:
-                        raise TooLargeError(f"the body is above {rest.BODY_BYTES_MAX} bytes")
-        except TimeoutError as error:
-            raise TooSlowError(f"no whole body within {BODY_TIMEOUT_S:g} s") from error
-        except ClientDisconnect as error:
-            raise InvalidInputError("the body ends too early") from error
-        try:
-            return shape.model_validate_json(bytes(body))
-        except ValidationError as error:
-            raise first_of(error.errors(include_url=False)) from error
 
-    return read
+async def patch_in(request: Request) -> dict[str, Any]:
+    """The body as a merge patch: a JSON object. UnsupportedError when it says that it is another
+    kind of patch."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("", "application/json", rest.MERGE_PATCH_MEDIA_TYPE):
+        raise UnsupportedError(f"PATCH takes {rest.MERGE_PATCH_MEDIA_TYPE}")
+    try:
+        return _OBJECT.validate_json(await _bytes_of(request))
+    except ValidationError as error:
+        raise first_of(error.errors(include_url=False)) from error
+
+
+async def _bytes_of(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > rest.BODY_BYTES_MAX:
+                    raise TooLargeError(f"the body is above {rest.BODY_BYTES_MAX} bytes")
+    except TimeoutError as error:
+        raise TooSlowError(f"no whole body within {BODY_TIMEOUT_S:g} s") from error
+    except ClientDisconnect as error:
+        raise InvalidInputError("the body ends too early") from error
+    return bytes(body)
 
 
 def takes(shape: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI part that `body_of` hides from FastAPI."""
-    schema = shape.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    """The OpenAPI part of a body that a handler reads by itself."""
+    schema = shape.model_json_schema(ref_template=REF)
+    return _request_body({"application/json": {"schema": schema}})
+
+
+def takes_patch(shape: type[BaseModel]) -> dict[str, Any]:
+    """The same of a merge patch on a body of this shape: each field may be left out, or be null."""
+    schema = shape.model_json_schema(ref_template=REF)
+    fields = {
+        name: {"anyOf": [field, {"type": "null"}]} for name, field in schema["properties"].items()
+    }
+    patch = {name: part for name, part in schema.items() if name != "required"}
+    patch |= {"properties": fields, "title": f"{schema['title']} (merge patch)"}
+    return _request_body({rest.MERGE_PATCH_MEDIA_TYPE: {"schema": patch}})
+
+
+def _request_body(content: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": content}}

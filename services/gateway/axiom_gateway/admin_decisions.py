@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Any
 
 import xxhash
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 
 from axiom_common.errors import InvalidInputError, NotFoundError
+from axiom_common.model.access import Role
 from axiom_common.model.decision import Query
 from axiom_common.model.ids import BASE
 from axiom_common.model.tenant import DEFAULT_TENANT
@@ -24,7 +25,8 @@ from axiom_common.wire.decisions import (
     OutcomeView,
     WhyView,
 )
-from axiom_gateway.admin_bodies import body_of, takes
+from axiom_gateway.admin_access import Needs
+from axiom_gateway.admin_bodies import parsed_body, takes
 from axiom_gateway.catalog import Target
 from axiom_gateway.decisions import IDS_MAX, DecisionLog, DecisionRecord
 from axiom_gateway.state import GatewayState
@@ -95,21 +97,19 @@ class DecisionDesk:
         )
 
 
-def decision_routes(desk: DecisionDesk) -> APIRouter:
-    """`decisions/{id}` and `explain`."""
-    router = APIRouter(tags=["decisions"])
+def add_decisions(router: APIRouter, desk: DecisionDesk) -> None:
+    """Add `decisions/{id}` and `explain`."""
+    needs: list[Any] = [Depends(Needs(Role.VIEWER))]
 
-    @router.get("/decisions/{decision_id}")
+    @router.get("/decisions/{decision_id}", dependencies=needs, tags=["decisions"])
     async def get_decision(decision_id: str) -> WhyView:
         return desk.why(decision_id)
 
-    @router.post("/explain", openapi_extra=takes(ExplainPost))
-    async def explain(
-        body: Annotated[ExplainPost, Depends(body_of(ExplainPost))],
-    ) -> Explanation:
-        return desk.explain(body)
-
-    return router
+    @router.post(
+        "/explain", dependencies=needs, tags=["decisions"], openapi_extra=takes(ExplainPost)
+    )
+    async def explain(request: Request) -> Explanation:
+        return desk.explain(await parsed_body(request, ExplainPost))
 
 
 def _query(target: Target, prompt_tokens: int) -> Query:

@@ -2,15 +2,20 @@
 
 | code | status |
 | --- | --- |
-| invalid-input (with `path`) | 400 |
+| invalid-input (with `path`), wrong-cursor | 400 |
+| unauthenticated (with WWW-Authenticate) | 401 |
+| forbidden | 403 |
 | not-found | 404 |
 | method-not-allowed (with Allow) | 405 |
 | request-timeout | 408 |
-| conflict, name-taken (with `path`) | 409 |
+| conflict, name-taken (with `path`), too-many, last-admin-key, request-under-way | 409 |
 | precondition-failed | 412 |
 | too-large | 413 |
+| unsupported-media-type | 415 |
+| idempotency-key-reused | 422 |
+| precondition-required | 428 |
 | too-many-watchers (with Retry-After) | 429 |
-| unavailable (with Retry-After) | 503 |
+| unavailable, not-everywhere (with Retry-After) | 503 |
 | invalid-message (a stored record does not parse), internal | 500 |
 """
 
@@ -18,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -32,6 +37,7 @@ from axiom_common.errors import (
     NameTakenError,
     NotFoundError,
     PreconditionError,
+    PreconditionRequiredError,
     UnavailableError,
 )
 from axiom_common.wire import headers, rest
@@ -41,29 +47,50 @@ RETRY_AFTER_S = 2
 DETAIL_MAX, PATH_MAX = 500, 100
 """Characters of what a client sent that its problem says back."""
 _LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
-_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-class TooLargeError(AxiomError):
+class AdminError(AxiomError):
+    """An error that only this API has, with its status."""
+
+    status: ClassVar[HTTPStatus]
+
+
+class UnauthenticatedError(AdminError):
+    """No key, or one that is none here."""
+
+    code = "unauthenticated"
+    status = HTTPStatus.UNAUTHORIZED
+
+
+class TooLargeError(AdminError):
     """A body above its bound."""
 
     code = "too-large"
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
-class TooSlowError(AxiomError):
+class UnsupportedError(AdminError):
+    """A body of a kind that the route does not take."""
+
+    code = "unsupported-media-type"
+    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+
+
+class TooSlowError(AdminError):
     """A body that did not come in time."""
 
     code = "request-timeout"
+    status = HTTPStatus.REQUEST_TIMEOUT
 
 
 _STATUS: tuple[tuple[type[AxiomError], HTTPStatus], ...] = (
     (NameTakenError, HTTPStatus.CONFLICT),
     (InvalidInputError, HTTPStatus.BAD_REQUEST),
     (NotFoundError, HTTPStatus.NOT_FOUND),
-    (TooSlowError, HTTPStatus.REQUEST_TIMEOUT),
     (ConflictError, HTTPStatus.CONFLICT),
     (PreconditionError, HTTPStatus.PRECONDITION_FAILED),
-    (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (PreconditionRequiredError, HTTPStatus.PRECONDITION_REQUIRED),
     (TooManyWatchersError, HTTPStatus.TOO_MANY_REQUESTS),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
@@ -102,14 +129,27 @@ def _problem(code: str, status: int, detail: str, *, path: str | None = None) ->
     return response
 
 
-async def _on_axiom_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, AxiomError)
-    status = next(
+def problem_of(error: AxiomError) -> Response:
+    """The answer to an error."""
+    path = error.path if isinstance(error, InvalidInputError) else None
+    response = _problem(error.code, _status_of(error), str(error), path=path)
+    if isinstance(error, UnauthenticatedError):
+        response.headers[headers.WWW_AUTHENTICATE] = 'Bearer realm="axiom"'
+    return response
+
+
+def _status_of(error: AxiomError) -> HTTPStatus:
+    if isinstance(error, AdminError):
+        return error.status
+    return next(
         (status for kind, status in _STATUS if isinstance(error, kind)),
         HTTPStatus.INTERNAL_SERVER_ERROR,
     )
-    path = error.path if isinstance(error, InvalidInputError) else None
-    return _problem(error.code, status, str(error), path=path)
+
+
+async def _on_axiom_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, AxiomError)
+    return problem_of(error)
 
 
 async def _on_invalid_parameter(request: Request, error: Exception) -> Response:

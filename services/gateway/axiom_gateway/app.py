@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import ClassVar
 
 from starlette.applications import Starlette
@@ -18,14 +19,17 @@ from axiom_common.ports.journal import Journal
 from axiom_common.ports.registry import Bucket, Registry
 from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.ports.tracing import Tracer
+from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import REGISTRY_AWAY, REGISTRY_RESET, Readiness, ops_routes
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys
-from axiom_gateway.admin import AdminView, SeenRegion, admin_app
-from axiom_gateway.admin_decisions import DecisionDesk, decision_routes
+from axiom_gateway.admin import AdminParts, admin_app
+from axiom_gateway.admin_access import Access
+from axiom_gateway.admin_decisions import DecisionDesk, add_decisions
+from axiom_gateway.admin_seen import AdminView, SeenRegion
 from axiom_gateway.asgi import App, Receive, Scope, Send
 from axiom_gateway.decision_log import DecisionPublisher
 from axiom_gateway.decisions import DecisionLog
@@ -36,6 +40,7 @@ from axiom_gateway.feed import RegionFeed
 from axiom_gateway.handlers import PREFIX, V1
 from axiom_gateway.hold import HoldQueue
 from axiom_gateway.inflight import InFlightPublisher
+from axiom_gateway.known_desired import KnownDesired
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.prober import Prober
 from axiom_gateway.proxy import Proxy
@@ -129,6 +134,8 @@ class GatewayApp:
         gateway = GatewayId(settings.gateway)
         desired = await self._registry.bucket(keys.DESIRED_BUCKET)
         self._watch = DesiredWatch(desired, self._log, self._desired_changed)
+        self._known = KnownDesired(self._watch, self._bus, self._clock)
+        self._access = Access(known=lambda: self._watch.synced)
         publisher = InFlightPublisher(
             self._bus,
             self._clock,
@@ -198,7 +205,16 @@ class GatewayApp:
             profiles=BUILT_IN,
             default_profile=self._settings.default_profile,
         )
-        admin = admin_app(desired, self.admin_view, self.watches, decision_routes(desk))
+        admin = admin_app(
+            AdminParts(
+                store=DesiredStore(desired),
+                known=self._known,
+                access=self._access,
+                view=self.admin_view,
+                watches=self.watches,
+                more=(partial(add_decisions, desk=desk),),
+            )
+        )
         ops = ops_routes(self.metrics.registry, self.readiness)
         return Starlette(routes=[*ops, Mount("/admin/v1", app=admin)])
 
@@ -264,6 +280,7 @@ class GatewayApp:
 
     def _desired_changed(self) -> None:
         self._registry_away = False
+        self._access.keys_changed(self._watch.api_keys)
         self.state.desired_changed(self._watch.adapters, self._watch.base_models)
 
     async def _start_up(self) -> None:
@@ -280,6 +297,7 @@ class GatewayApp:
             await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
             await self.feed.sweep()
             self.state.sweep()
+            self._known.look()
             for _ in range(TURNS - 1):
                 await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
                 self.state.sweep_on()

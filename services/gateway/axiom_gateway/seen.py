@@ -58,5 +58,14 @@ def shown_engine(
 
 def node_json(seen: SeenNode) -> bytes:
     """A NodeView."""
-    shape = NodeView.of(seen.state, liveness=seen.liveness, heard_age_ms=seen.heard_age_ms)
-    return shape.model_dump_json().encode()
+    return _shape(seen).model_dump_json().encode()
+
+
+def node_view(nodes: SeenNodes, name: NodeId) -> NodeView | None:
+    """A node as people see it; None when it is not known (any more)."""
+    seen = nodes.seen_node(name)
+    return _shape(seen) if seen is not None else None
+
+
+def _shape(seen: SeenNode) -> NodeView:
+    return NodeView.of(seen.state, liveness=seen.liveness, heard_age_ms=seen.heard_age_ms)

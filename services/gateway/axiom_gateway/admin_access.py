@@ -1,0 +1,118 @@
+"""Who may use the admin API: each request has a key, each route a role that the key must grant.
+
+The key is looked at before the route: who has none learns nothing, not even which paths there are.
+A route without a role is a defect that keeps the gateway from starting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+from starlette.requests import HTTPConnection
+
+from axiom_common.errors import AxiomError, SettingsError, UnavailableError
+from axiom_common.model.access import ApiKey, Role
+from axiom_common.wire import headers
+from axiom_gateway.admin_problems import AdminError, UnauthenticatedError, problem_of
+from axiom_gateway.asgi import App, Receive, Scope, Send
+
+SECRET_MAX = 256
+_SCHEME = "bearer"
+_KEY = "axiom.key"
+"""In the scope of a request: the ApiKey that it came with."""
+
+
+class ForbiddenError(AdminError):
+    """The key does not grant this."""
+
+    code = "forbidden"
+    status = HTTPStatus.FORBIDDEN
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret. It is 256 bits of chance, so that a plain hash can't be reversed by
+    trying."""
+    return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
+
+
+class Access:
+    """The keys in force. `known`: whether all of them were told yet."""
+
+    def __init__(self, known: Callable[[], bool]) -> None:
+        self._known = known
+        self._by_digest: dict[str, ApiKey] = {}
+
+    def keys_changed(self, keys: Mapping[str, ApiKey]) -> None:
+        """These are all keys from now on."""
+        self._by_digest = {key.digest: key for key in keys.values()}
+
+    def key_in(self, authorization: str | None) -> ApiKey:
+        """The key that a request came with; UnauthenticatedError when it is none, UnavailableError
+        while that can't be known."""
+        scheme, _, secret = (authorization or "").partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != _SCHEME or not 0 < len(secret) <= SECRET_MAX:
+            raise UnauthenticatedError("a key is needed: Authorization: Bearer SECRET")
+        key = self._by_digest.get(digest_of(secret))
+        if key is not None:
+            return key
+        if not self._known():
+            raise UnavailableError("which keys there are is not known yet")
+        raise UnauthenticatedError("the key is not valid")
+
+
+class Needs:
+    """A dependency of a route: the role that its caller must have."""
+
+    def __init__(self, role: Role) -> None:
+        self.role = role
+
+    def __call__(self, request: Request) -> None:
+        """ForbiddenError when the caller's key grants less."""
+        key = caller(request)
+        if not key.role.grants(self.role):
+            raise ForbiddenError(f"this needs the role {self.role}, {key.name!r} has {key.role}")
+
+
+def caller(request: HTTPConnection) -> ApiKey:
+    """The key that a request came with."""
+    key = request.scope[_KEY]
+    assert isinstance(key, ApiKey)
+    return key
+
+
+def role_of(route: APIRoute) -> Role | None:
+    """The role that a route names."""
+    roles = [
+        dependant.call.role
+        for dependant in route.dependant.dependencies
+        if isinstance(dependant.call, Needs)
+    ]
+    return roles[0] if len(roles) == 1 else None
+
+
+def require_roles(app: FastAPI) -> None:
+    """SettingsError when a route names no role."""
+    for route in app.routes:
+        if not isinstance(route, APIRoute) or role_of(route) is None:
+            raise SettingsError(f"admin API: the route {getattr(route, 'path', route)} has no role")
+
+
+def authenticated(app: App, access: Access) -> App:
+    """The same app for those with a key, who may then do what their key grants."""
+
+    async def with_key(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                given = HTTPConnection(scope).headers.get(headers.AUTHORIZATION)
+                scope = {**scope, _KEY: access.key_in(given)}
+            except AxiomError as error:
+                await problem_of(error)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return with_key

@@ -1,0 +1,67 @@
+"""The kinds of declared objects that clients ask for: base models and adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from axiom_common.model.access import Role
+from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
+from axiom_common.wire import rest
+from axiom_common.wire.desired import Stored
+from axiom_gateway.admin_objects import Kind
+from axiom_gateway.known_desired import KnownDesired
+
+BASE_MODELS_MAX = 1_000
+ADAPTERS_MAX = 100_000
+
+
+def base_models() -> Kind[BaseModelSpec]:
+    """`/models`."""
+
+    def value(name: str, body: Any, _: BaseModelSpec | None) -> BaseModelSpec:
+        assert isinstance(body, rest.BaseModelPut)
+        return body.to_spec(name)
+
+    def shape(stored: Stored[BaseModelSpec], staleness_ms: float) -> rest.DeclaredModel:
+        return rest.DeclaredModel.of(stored, staleness_ms=staleness_ms)
+
+    return Kind(
+        path="models",
+        of=BaseModelSpec,
+        body=rest.BaseModelPut,
+        shown=rest.DeclaredModel,
+        read=Role.VIEWER,
+        write=Role.OPERATOR,
+        count_max=BASE_MODELS_MAX,
+        value=value,
+        shape=shape,
+    )
+
+
+def adapters(known: KnownDesired, served: Callable[[], Collection[str]]) -> Kind[AdapterSpec]:
+    """`/adapters`. `served` are the base models of all engines seen."""
+
+    def value(name: str, body: Any, _: AdapterSpec | None) -> AdapterSpec:
+        assert isinstance(body, rest.AdapterPut)
+        return body.to_spec(name)
+
+    def shape(stored: Stored[AdapterSpec], staleness_ms: float) -> rest.Adapter:
+        base_model = stored.value.base_model
+        return rest.Adapter.of(
+            stored,
+            base_model_known=base_model in served() or known.has(BaseModelSpec, base_model),
+            staleness_ms=staleness_ms,
+        )
+
+    return Kind(
+        path="adapters",
+        of=AdapterSpec,
+        body=rest.AdapterPut,
+        shown=rest.Adapter,
+        read=Role.VIEWER,
+        write=Role.OPERATOR,
+        count_max=ADAPTERS_MAX,
+        value=value,
+        shape=shape,
+    )

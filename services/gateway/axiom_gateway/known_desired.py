@@ -1,0 +1,62 @@
+"""The desired state as this gateway follows it: for reads while the registry is away, and lists."""
+
+from __future__ import annotations
+
+from axiom_common.errors import UnavailableError
+from axiom_common.ports.bus import Bus
+from axiom_common.ports.clock import Clock
+from axiom_common.runtime.desired_watch import DesiredWatch
+from axiom_common.wire.desired import Declared, Stored, T
+
+SETTLE_MS = 1_000.0
+SETTLE_POLL_MS = 2.0
+
+
+class KnownDesired:
+    """What `watch` knows, and how old that is."""
+
+    def __init__(self, watch: DesiredWatch, bus: Bus, clock: Clock) -> None:
+        self._watch = watch
+        self._bus = bus
+        self._clock = clock
+        self._away = False
+        self._in_touch_ms = clock.now_ms()
+
+    def stored(self, kind: type[T]) -> tuple[Stored[T], ...]:
+        """All of a kind, by name; UnavailableError when nothing was ever told."""
+        if not self._watch.synced:
+            raise UnavailableError("what is declared is not known yet")
+        return self._watch.stored(kind)
+
+    def has(self, kind: type[Declared], name: str) -> bool:
+        """Whether one of the kind has this name."""
+        return self._watch.has(kind, name)
+
+    def staleness_ms(self) -> float:
+        """How long ago it was last in touch with the registry; 0: it is now."""
+        self.look()
+        in_touch = self._bus.connected and not self._away
+        return 0.0 if in_touch else self._clock.now_ms() - self._in_touch_ms
+
+    def look(self) -> None:
+        """To be called again and again: note whether it is in touch."""
+        if self._bus.connected and not self._away:
+            self._in_touch_ms = self._clock.now_ms()
+
+    def reached(self) -> None:
+        """The registry answered."""
+        self._away = False
+        self.look()
+
+    def missed(self, error: UnavailableError) -> None:
+        """The registry did not answer; raises the error again when nothing was ever told."""
+        if not self._watch.synced:
+            raise error
+        self.look()
+        self._away = True
+
+    async def settled(self, revision: int) -> None:
+        """Wait until all up to this revision is known here; but not for long: it is durable."""
+        deadline_ms = self._clock.now_ms() + SETTLE_MS
+        while self._watch.applied < revision and self._clock.now_ms() < deadline_ms:
+            await self._clock.sleep_ms(SETTLE_POLL_MS)
