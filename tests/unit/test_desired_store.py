@@ -14,10 +14,12 @@ from tests.owner import task_owner
 
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import (
+    AxiomError,
     ConflictError,
     NameTakenError,
     NotFoundError,
     PreconditionError,
+    PreconditionRequiredError,
     UnavailableError,
     WireError,
 )
@@ -27,14 +29,17 @@ from axiom_common.runtime.desired_store import (
     ABSENT,
     ANY_VERSION,
     ATTEMPTS_MAX,
+    NO_VERSION,
     DesiredStore,
     Outcome,
+    Written,
     revised,
 )
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.registry import FakeBucket, FakeRegistry
 from axiom_common.wire import desired, keys
+from axiom_common.wire.desired import Stored, T
 
 SPEC = AdapterSpec(name="acme/sql", base_model="llama", revision=1, path="/p", rank=16)
 
@@ -45,6 +50,14 @@ async def stored() -> AsyncIterator[tuple[FakeRegistry, FakeBucket, DesiredStore
         registry = FakeRegistry(owner, SystemClock())
         bucket = await registry.bucket(keys.DESIRED_BUCKET)
         yield registry, bucket, DesiredStore(bucket)
+
+
+async def declared(store: DesiredStore, wanted: T) -> Written[T]:
+    """Declare a value whatever stands under its name."""
+    try:
+        return await store.put(wanted)
+    except PreconditionRequiredError:
+        return await store.put(wanted, if_version=ANY_VERSION)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +80,8 @@ def test_a_revision_counts_changes_of_the_weights(change: dict[str, Any], revisi
 
 async def test_writing_the_same_again_writes_nothing() -> None:
     async with stored() as (_, bucket, store):
-        first = await store.put_adapter(SPEC)
-        again = await store.put_adapter(replace(SPEC, revision=77))
+        first = await store.put(SPEC)
+        again = await store.put(replace(SPEC, revision=77))
         assert (first.outcome, again.outcome) == (Outcome.CREATED, Outcome.UNCHANGED)
         assert again.stored == first.stored
         entry = await bucket.get(desired.key_for(AdapterSpec, SPEC.name))
@@ -83,29 +96,52 @@ async def test_no_identity_ever_stands_for_two_sets_of_weights() -> None:
         steps = ["a1", "a2", "b1", "-a", "a3", "b2", "-b", "b3", "-a", "a4", "b4", "b4", "-b", "a5"]
         for step in steps:
             if step.startswith("-"):
-                await store.delete_adapter(step[1:])
+                await store.delete(AdapterSpec, step[1:])
                 continue
             spec = replace(SPEC, name=step[0], path=step)
-            given = (await store.put_adapter(spec)).stored.value
+            given = (await declared(store, spec)).stored.value
             assert weights.setdefault(given.engine_name, step) == step
         assert len(weights) == len({step for step in steps if not step.startswith("-")})
+
+
+async def test_a_dry_run_checks_all_and_writes_nothing() -> None:
+    async with stored() as (_, bucket, store):
+        would = await store.put(SPEC, dry_run=True)
+        assert (would.outcome, would.stored) == (Outcome.CREATED, Stored(SPEC, NO_VERSION))
+        assert await bucket.list() == ()
+        first = await store.put(SPEC)
+        before = await bucket.list()
+        changed = await store.put(replace(SPEC, rank=8), if_version=ANY_VERSION, dry_run=True)
+        assert (changed.outcome, changed.stored.value.revision) == (Outcome.UPDATED, 2)
+        assert (await store.put(SPEC, dry_run=True)).outcome is Outcome.UNCHANGED
+        await store.delete(AdapterSpec, SPEC.name, dry_run=True)
+        for call in (
+            store.put(replace(SPEC, rank=8), dry_run=True),
+            store.put(replace(SPEC, rank=8), if_version=ABSENT, dry_run=True),
+            store.put(BaseModelSpec(name=SPEC.name), dry_run=True),
+            store.delete(AdapterSpec, "nope", dry_run=True),
+            store.delete(AdapterSpec, SPEC.name, if_version=first.stored.version + 1, dry_run=True),
+        ):
+            with pytest.raises(AxiomError):
+                await call
+        assert await bucket.list() == before
 
 
 async def test_versions_guard_writes() -> None:
     async with stored() as (_, _, store):
         for version in (ANY_VERSION, 3):
             with pytest.raises(PreconditionError):
-                await store.put_adapter(SPEC, if_version=version)
-        first = (await store.put_adapter(SPEC)).stored
-        second = (await store.put_adapter(replace(SPEC, rank=8), if_version=first.version)).stored
+                await store.put(SPEC, if_version=version)
+        first = (await store.put(SPEC)).stored
+        second = (await store.put(replace(SPEC, rank=8), if_version=first.version)).stored
         with pytest.raises(PreconditionError):
-            await store.delete_adapter(SPEC.name, if_version=first.version)
-        assert await store.adapter(SPEC.name) == second
+            await store.delete(AdapterSpec, SPEC.name, if_version=first.version)
+        assert await store.get(AdapterSpec, SPEC.name) == second
         with pytest.raises(PreconditionError):
-            await store.put_adapter(SPEC, if_version=ABSENT)
-        await store.delete_adapter(SPEC.name, if_version=ANY_VERSION)
-        assert await store.adapter(SPEC.name) is None
-        created = await store.put_adapter(SPEC, if_version=ABSENT)
+            await store.put(SPEC, if_version=ABSENT)
+        await store.delete(AdapterSpec, SPEC.name, if_version=ANY_VERSION)
+        assert await store.get(AdapterSpec, SPEC.name) is None
+        created = await store.put(SPEC, if_version=ABSENT)
         assert created.outcome is Outcome.CREATED
 
 
@@ -133,40 +169,52 @@ class Rival:
     async def _interfere(self, key: str) -> None:
         if len(self.seen) < self.wins:
             self.seen.append(key)
-            await DesiredStore(self.bucket).put_adapter(replace(SPEC, path=f"/{len(self.seen)}"))
+            other = replace(SPEC, path=f"/{len(self.seen)}")
+            await declared(DesiredStore(self.bucket), other)
 
 
 async def test_a_write_is_repeated_on_what_others_wrote_first() -> None:
     async with stored() as (_, bucket, _):
+        await DesiredStore(bucket).put(replace(SPEC, rank=8))
         rival = Rival(bucket, wins=3)
-        written = await DesiredStore(rival).put_adapter(SPEC)
-        assert (written.outcome, written.stored.value.revision) == (Outcome.UPDATED, 4)
+        written = await DesiredStore(rival).put(SPEC, if_version=ANY_VERSION)
+        assert (written.outcome, written.stored.value.revision) == (Outcome.UPDATED, 5)
+
+
+async def test_who_meant_to_create_does_not_replace_what_another_created_first() -> None:
+    async with stored() as (_, bucket, store):
+        with pytest.raises(PreconditionRequiredError):
+            await DesiredStore(Rival(bucket, wins=1)).put(SPEC)
+        found = await store.get(AdapterSpec, SPEC.name)
+        assert found is not None
+        assert found.value.path == "/1"
 
 
 async def test_a_write_gives_up_after_its_bound() -> None:
     async with stored() as (_, bucket, _):
+        await DesiredStore(bucket).put(replace(SPEC, rank=8))
         rival = Rival(bucket, wins=ATTEMPTS_MAX + 1)
         with pytest.raises(ConflictError):
-            await DesiredStore(rival).put_adapter(SPEC)
+            await DesiredStore(rival).put(SPEC, if_version=ANY_VERSION)
         assert len(rival.seen) == ATTEMPTS_MAX
 
 
 async def test_what_is_not_there_can_not_be_withdrawn() -> None:
     async with stored() as (_, _, store):
         with pytest.raises(NotFoundError):
-            await store.delete_adapter("nope")
+            await store.delete(AdapterSpec, "nope")
         with pytest.raises(NotFoundError):
-            await store.delete_base_model("nope")
+            await store.delete(BaseModelSpec, "nope")
 
 
 async def test_a_name_stands_for_one_thing() -> None:
     async with stored() as (_, _, store):
-        await store.put_base_model(BaseModelSpec(name="x"))
+        await store.put(BaseModelSpec(name="x"))
         with pytest.raises(NameTakenError):
-            await store.put_adapter(replace(SPEC, name="x"))
-        await store.put_adapter(SPEC)
+            await store.put(replace(SPEC, name="x"))
+        await store.put(SPEC)
         with pytest.raises(NameTakenError):
-            await store.put_base_model(BaseModelSpec(name=SPEC.name))
+            await store.put(BaseModelSpec(name=SPEC.name))
 
 
 class Patient:
@@ -188,13 +236,13 @@ async def test_of_two_that_take_a_name_at_once_at_most_one_stays(processes: int)
     async with stored() as (_, bucket, reader):
         stores = [DesiredStore(Patient(bucket)) for _ in range(processes)]
         results = await asyncio.gather(
-            stores[0].put_adapter(replace(SPEC, name="x")),
-            stores[-1].put_base_model(BaseModelSpec(name="x")),
+            stores[0].put(replace(SPEC, name="x")),
+            stores[-1].put(BaseModelSpec(name="x")),
             return_exceptions=True,
         )
         kept = [r.stored for r in results if not isinstance(r, BaseException)]
         assert {type(r) for r in results if isinstance(r, BaseException)} == {NameTakenError}
-        stands = await reader.adapter("x"), await reader.base_model("x")
+        stands = await reader.get(AdapterSpec, "x"), await reader.get(BaseModelSpec, "x")
         assert kept == [found for found in stands if found is not None]
         assert len(kept) <= 1
         if processes == 1:
@@ -206,7 +254,10 @@ async def test_writers_of_one_process_take_turns_and_all_get_through() -> None:
         store = DesiredStore(Patient(bucket))
         count = 4 * ATTEMPTS_MAX
         written = await asyncio.gather(
-            *(store.put_adapter(replace(SPEC, path=f"/{n}")) for n in range(count))
+            *(
+                store.put(replace(SPEC, path=f"/{n}"), if_version=ANY_VERSION if n else ABSENT)
+                for n in range(count)
+            )
         )
         assert [w.stored.value.revision for w in written] == list(range(1, count + 1))
         assert not store._turns
@@ -217,8 +268,8 @@ async def test_a_writer_waits_a_bounded_time_for_its_turn(monkeypatch: pytest.Mo
     async with stored() as (_, _, store):
         async with store._turns.setdefault(SPEC.name, asyncio.Lock()):
             with pytest.raises(ConflictError):
-                await store.put_adapter(SPEC)
-        assert (await store.put_adapter(SPEC)).outcome is Outcome.CREATED
+                await store.put(SPEC)
+        assert (await store.put(SPEC)).outcome is Outcome.CREATED
 
 
 class Beaten(Patient):
@@ -227,69 +278,69 @@ class Beaten(Patient):
     async def create(self, key: str, value: bytes, *, ttl_ms: float | None = None) -> int:
         if key == desired.key_for(AdapterSpec, SPEC.name):
             other = DesiredStore(self._bucket)
-            await other.put_adapter(replace(SPEC, path="/other"))
-            await other.put_adapter(replace(SPEC, path="/yet-another"))
-            await other.delete_adapter(SPEC.name)
+            await declared(other, replace(SPEC, path="/other"))
+            await declared(other, replace(SPEC, path="/yet-another"))
+            await other.delete(AdapterSpec, SPEC.name)
         return await self._bucket.create(key, value, ttl_ms=ttl_ms)
 
 
 async def test_an_identity_that_came_and_went_during_a_creation_is_not_given_again() -> None:
     async with stored() as (_, bucket, store):
-        written = await DesiredStore(Beaten(bucket)).put_adapter(SPEC)
+        written = await DesiredStore(Beaten(bucket)).put(SPEC)
         assert (written.outcome, written.stored.value.revision) == (Outcome.CREATED, 3)
-        assert await store.adapter(SPEC.name) == written.stored
+        assert await store.get(AdapterSpec, SPEC.name) == written.stored
 
 
 async def test_what_a_store_lost_is_declared_again_unless_somebody_was_faster() -> None:
     async with followed() as it:
         for name in ("b", "c", "d"):
-            await it.store.put_adapter(replace(SPEC, name=name))
-        await it.store.put_adapter(replace(SPEC, name="c", rank=8))
-        await it.store.delete_adapter("c")
+            await it.store.put(replace(SPEC, name=name))
+        await declared(it.store, replace(SPEC, name="c", rank=8))
+        await it.store.delete(AdapterSpec, "c")
         await eventually(lambda: it.watch.revision_floor == 2)
         it.registry.wipe()
         await eventually(lambda: it.watch.reset and len(it.watch.lost) == 3)
-        await it.store.put_base_model(BaseModelSpec(name="new"))
-        await it.store.put_adapter(replace(SPEC, name="d", path="/declared-anew"))
+        await it.store.put(BaseModelSpec(name="new"))
+        await it.store.put(replace(SPEC, name="d", path="/declared-anew"))
         await it.store.restore(it.watch.lost, revision_floor=it.watch.revision_floor)
         await eventually(lambda: not it.watch.reset)
-        assert {s.value.name: s.value.path for s in await it.store.adapters()} == {
+        assert {s.value.name: s.value.path for s in await it.store.all(AdapterSpec)} == {
             SPEC.name: SPEC.path,
             "b": SPEC.path,
             "d": "/declared-anew",
         }
-        assert (await it.store.put_adapter(replace(SPEC, name="e"))).stored.value.revision == 3
+        assert (await it.store.put(replace(SPEC, name="e"))).stored.value.revision == 3
 
 
 async def test_a_store_that_lost_only_its_floor_gets_it_back() -> None:
     async with followed() as it:
-        await it.store.delete_adapter(SPEC.name)
+        await it.store.delete(AdapterSpec, SPEC.name)
         await eventually(lambda: it.watch.revision_floor == 1 and not it.watch.adapters)
         it.registry.wipe()
         await eventually(lambda: it.watch.reset)
         assert it.watch.lost == ()
         await it.store.restore(it.watch.lost, revision_floor=it.watch.revision_floor)
         await eventually(lambda: not it.watch.reset)
-        assert (await it.store.put_adapter(SPEC)).stored.value.revision == 2
+        assert (await it.store.put(SPEC)).stored.value.revision == 2
 
 
 async def test_a_record_that_does_not_parse_is_no_adapter_and_no_reason_to_guess() -> None:
     async with stored() as (_, bucket, store):
-        await store.put_adapter(SPEC)
+        await store.put(SPEC)
         await bucket.put(desired.key_for(AdapterSpec, "broken"), b"{}")
-        assert [s.value.name for s in await store.adapters()] == [SPEC.name]
+        assert [s.value.name for s in await store.all(AdapterSpec)] == [SPEC.name]
         with pytest.raises(WireError):
-            await store.put_adapter(replace(SPEC, name="broken"))
+            await store.put(replace(SPEC, name="broken"))
 
 
 async def test_all_calls_say_that_the_registry_is_away() -> None:
     async with stored() as (registry, _, store):
         registry.disconnect()
         for call in (
-            store.put_adapter(SPEC),
-            store.delete_adapter(SPEC.name),
-            store.adapters(),
-            store.base_model("x"),
+            store.put(SPEC),
+            store.delete(AdapterSpec, SPEC.name),
+            store.all(AdapterSpec),
+            store.get(BaseModelSpec, "x"),
         ):
             with pytest.raises(UnavailableError):
                 await call
@@ -313,7 +364,7 @@ async def followed() -> AsyncIterator[Followed]:
         watch = DesiredWatch(
             bucket, Log("test", SystemClock()), lambda: changes.append(len(watch.adapters))
         )
-        await DesiredStore(bucket).put_adapter(SPEC)
+        await DesiredStore(bucket).put(SPEC)
         owner.create_task(watch.run(), name="watch")
         yield Followed(watch, DesiredStore(bucket), bucket, registry, changes)
 
@@ -323,15 +374,15 @@ async def test_the_watch_knows_what_is_declared_now() -> None:
         assert not it.watch.synced
         await eventually(lambda: it.watch.synced)
         assert it.watch.adapters == {SPEC.name: SPEC}
-        await it.store.put_base_model(BaseModelSpec(name="llama"))
+        await it.store.put(BaseModelSpec(name="llama"))
         acme = Tenant(name="acme", weight=2.0)
         await it.bucket.put(desired.key_for(Tenant, "acme"), desired.encode(acme))
-        await it.store.put_adapter(replace(SPEC, rank=8))
+        await declared(it.store, replace(SPEC, rank=8))
         await eventually(lambda: it.watch.adapters[SPEC.name].revision == 2)
         assert set(it.watch.base_models) == {"llama"}
         assert it.watch.tenants == {"default": DEFAULT_TENANT, "acme": acme}
-        await it.store.delete_adapter(SPEC.name)
-        await it.store.delete_base_model("llama")
+        await it.store.delete(AdapterSpec, SPEC.name)
+        await it.store.delete(BaseModelSpec, "llama")
         await it.bucket.delete(desired.key_for(Tenant, "acme"))
         await eventually(lambda: len(it.watch.tenants) == 1)
         assert (dict(it.watch.adapters), dict(it.watch.base_models)) == ({}, {})
@@ -343,7 +394,7 @@ async def test_changes_are_told_once_and_only_when_something_changed() -> None:
         assert it.changes == [1]
         await it.bucket.put(desired.key_for(AdapterSpec, SPEC.name), desired.encode(SPEC))
         await it.bucket.put("profile.later-kind", b"whatever")
-        await it.store.put_adapter(replace(SPEC, name="b"))
+        await it.store.put(replace(SPEC, name="b"))
         await eventually(lambda: len(it.watch.adapters) == 2)
         assert it.changes == [1, 2]
 
@@ -367,12 +418,12 @@ async def test_a_record_that_does_not_parse_leaves_the_last_good_one_in_force() 
 
 async def test_what_was_deleted_while_the_registry_was_away_is_gone_after_it() -> None:
     async with followed() as it:
-        await it.store.put_adapter(replace(SPEC, name="b"))
+        await it.store.put(replace(SPEC, name="b"))
         await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "b"})
         it.registry.disconnect()
         it.bucket._entries.pop(desired.key_for(AdapterSpec, "b"))
         it.registry.reconnect()
-        await it.store.put_adapter(replace(SPEC, name="c"))
+        await it.store.put(replace(SPEC, name="c"))
         await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "c"})
 
 
@@ -380,7 +431,7 @@ async def test_what_the_registry_lost_stays_in_force_until_somebody_says_otherwi
     async with followed() as it:
         await eventually(lambda: it.watch.synced)
         for name in ("b", "c"):
-            await it.store.put_adapter(replace(SPEC, name=name))
+            await it.store.put(replace(SPEC, name=name))
         await eventually(lambda: len(it.watch.adapters) == 3)
         it.registry.wipe()
         await eventually(lambda: len(it.watch.lost) == 3)
@@ -389,8 +440,8 @@ async def test_what_the_registry_lost_stays_in_force_until_somebody_says_otherwi
         for lost in it.watch.lost[1:]:
             await it.bucket.create(desired.key_of(lost), desired.encode(lost))
         await eventually(lambda: it.watch.lost == (SPEC,))
-        await it.store.delete_adapter("b")
-        await it.store.put_adapter(replace(SPEC, rank=8))
+        await it.store.delete(AdapterSpec, "b")
+        await declared(it.store, replace(SPEC, rank=8))
         await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "c"})
         await eventually(lambda: it.watch.lost == ())
         assert it.watch.adapters[SPEC.name].rank == 8

@@ -141,7 +141,7 @@ class DesiredStore:
                 return await self._update(wanted, current, if_version, dry_run=dry_run)
             return Written(await self._create(wanted, dry_run=dry_run), Outcome.CREATED)
 
-        return await self._in_turn(desired.key_for(kind, name), attempt)
+        return await self._in_turn(name, attempt)
 
     async def delete(
         self,
@@ -160,7 +160,7 @@ class DesiredStore:
                 raise NotFoundError(f"{name!r} is not declared")
             return current.version if dry_run else await self._remove(current)
 
-        return await self._in_turn(desired.key_for(kind, name), attempt)
+        return await self._in_turn(name, attempt)
 
     async def restore(self, declared: Iterable[Declared], *, revision_floor: int) -> None:
         """Create again what went down with the registry's store; what stands by now stays."""
@@ -229,13 +229,13 @@ class DesiredStore:
             if await self._bucket.get(desired.key_for(other, name)) is not None:
                 raise NameTakenError(f"{what} has the name {name!r}", path="name")
 
-    async def _in_turn(self, key: str, attempt: Callable[[], Awaitable[R]]) -> R:
-        turn = self._turns.setdefault(key, asyncio.Lock())
+    async def _in_turn(self, name: str, attempt: Callable[[], Awaitable[R]]) -> R:
+        turn = self._turns.setdefault(name, asyncio.Lock())
         try:
             async with asyncio.timeout(TURN_TIMEOUT_S):
                 await turn.acquire()
         except TimeoutError as error:
-            raise ConflictError(f"others keep writing {key!r}") from error
+            raise ConflictError(f"others keep writing {name!r}") from error
         try:
             return await _against_others(attempt)
         finally:
