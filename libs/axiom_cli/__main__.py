@@ -15,6 +15,7 @@ import typer
 import uvloop
 
 from axiom_cli import adapter_commands
+from axiom_cli.admin import Target
 from axiom_cli.bench.churn import ChurnOptions, bench_churn
 from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
 from axiom_cli.bench.telemetry import TelemetryBenchOptions, bench_telemetry
@@ -29,6 +30,7 @@ from axiom_cli.tail import TailOptions, tail
 from axiom_cli.top import TopOptions, top
 from axiom_cli.up import UpOptions, up
 from axiom_cli.why import why
+from axiom_common.runtime.settings import read_secret
 from axiom_common.wire import headers
 from axiom_common.wire.decisions import EXPLAINED_MAX, PROMPT_TOKENS_MAX
 
@@ -36,6 +38,7 @@ GATEWAY_PORT = 8080
 GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"
 
 T = TypeVar("T")
+_KEY_FILE = None
 
 app = typer.Typer(
     name="axiom",
@@ -106,7 +109,7 @@ def demo_command(
 def status_command(url: GatewayUrl = GATEWAY_URL, as_json: AsJson = False) -> None:
     """What a gateway sees of its fleet."""
     with told_errors(as_json=as_json):
-        _run(status(url, as_json=as_json))
+        _run(status(_target(url), as_json=as_json))
 
 
 @app.command("top")
@@ -120,7 +123,9 @@ def top_command(
     as_json: AsJson = False,
 ) -> None:
     """Nodes, engines, slots with adapters, and how old each fact is, as they change."""
-    options = TopOptions(url=url, nodes=tuple(node or ()), model=model, once=once, as_json=as_json)
+    options = TopOptions(
+        target=_target(url), nodes=tuple(node or ()), model=model, once=once, as_json=as_json
+    )
     with told_errors(as_json=as_json), contextlib.suppress(KeyboardInterrupt):
         _run(top(options))
 
@@ -133,7 +138,7 @@ def why_command(
 ) -> None:
     """Why a request went to its engine, and what became of it. Ask the gateway that served it."""
     with told_errors(as_json=as_json):
-        _run(why(url, decision_id, as_json=as_json))
+        _run(why(_target(url), decision_id, as_json=as_json))
 
 
 @app.command("explain")
@@ -157,7 +162,7 @@ def explain_command(
         asked = question(
             model, prompt_tokens=prompt_tokens, profile=profile, limit=limit, after=after
         )
-        _run(explain(url, asked, as_json=as_json))
+        _run(explain(_target(url), asked, as_json=as_json))
 
 
 @telemetry_app.command("tail")
@@ -171,7 +176,9 @@ def tail_command(
     as_json: Annotated[bool, typer.Option("--json", help="Each view as a line of JSON.")] = False,
 ) -> None:
     """What changes of a node in a gateway's view, as it changes."""
-    options = TailOptions(url=url, node=node, seconds=seconds, count=count, as_json=as_json)
+    options = TailOptions(
+        target=_target(url), node=node, seconds=seconds, count=count, as_json=as_json
+    )
     with told_errors(as_json=as_json), contextlib.suppress(KeyboardInterrupt):
         _run(tail(options))
 
@@ -190,7 +197,7 @@ def doctor_command(
     """Look at ports, binaries, NVML, NATS, Redis and engines, and say what to do."""
     wanted = Wanted(
         port=port,
-        gateway_url=url,
+        gateway=_target(url),
         nats_url=nats_url,
         redis_url=redis_url,
         engine_urls=tuple(engine or ()),
@@ -209,7 +216,7 @@ def apply_command(
 ) -> None:
     """Declare the base models and adapters of a file. Nothing is withdrawn."""
     with told_errors(as_json=as_json):
-        complete = _run(adapter_commands.apply(url, file, as_json=as_json))
+        complete = _run(adapter_commands.apply(_target(url), file, as_json=as_json))
     if not complete:
         raise typer.Exit(FAILED)
 
@@ -218,14 +225,14 @@ def apply_command(
 def list_command(url: GatewayUrl = GATEWAY_URL, as_json: AsJson = False) -> None:
     """All declared adapters."""
     with told_errors(as_json=as_json):
-        _run(adapter_commands.list_adapters(url, as_json=as_json))
+        _run(adapter_commands.list_adapters(_target(url), as_json=as_json))
 
 
 @adapters_app.command("show")
 def show_command(name: AdapterName, url: GatewayUrl = GATEWAY_URL, as_json: AsJson = False) -> None:
     """One adapter, and on which engines it is now."""
     with told_errors(as_json=as_json):
-        _run(adapter_commands.show_adapter(url, name, as_json=as_json))
+        _run(adapter_commands.show_adapter(_target(url), name, as_json=as_json))
 
 
 @adapters_app.command("delete")
@@ -234,7 +241,7 @@ def delete_command(
 ) -> None:
     """Withdraw an adapter."""
     with told_errors(as_json=as_json):
-        _run(adapter_commands.delete_adapter(url, name, as_json=as_json))
+        _run(adapter_commands.delete_adapter(_target(url), name, as_json=as_json))
 
 
 @bench_app.command("gateway")
@@ -356,6 +363,10 @@ def version_command(as_json: AsJson = False) -> None:
         print_figures({"version": version(), "commit": commit(), "machine": machine()})
     else:
         sys.stdout.write(f"axiom {version()}\n")
+
+
+def _target(url: str) -> Target:
+    return Target(url, read_secret(_KEY_FILE))
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

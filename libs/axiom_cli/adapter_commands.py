@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from axiom_cli.admin import admin_of
+from axiom_cli.admin import Target, admin_of
 from axiom_cli.declarations import Applied, Put, apply_declarations, parse_declarations
 from axiom_cli.output import print_figures, table_console
 from axiom_common.errors import InvalidInputError
@@ -18,9 +18,9 @@ from axiom_common.model.ids import EngineAdapter
 from axiom_common.wire import rest
 
 
-async def apply(url: str, file: Path, *, as_json: bool) -> bool:
+async def apply(target: Target, file: Path, *, as_json: bool) -> bool:
     """Declare what the file names; False when some of it could not be declared."""
-    applied = await apply_declarations(url, _read(file))
+    applied = await apply_declarations(target, _read(file))
     if as_json:
         print_figures({"applied": [_applied_figures(one) for one in applied]})
     else:
@@ -34,9 +34,9 @@ async def apply(url: str, file: Path, *, as_json: bool) -> bool:
     return not any(one.failed for one in applied)
 
 
-async def list_adapters(url: str, *, as_json: bool) -> None:
+async def list_adapters(target: Target, *, as_json: bool) -> None:
     """Print all declared adapters."""
-    async with admin_of(url) as admin:
+    async with admin_of(target) as admin:
         declared = await admin.adapters()
     if as_json:
         print_figures({"adapters": [one.model_dump(mode="json") for one in declared]})
@@ -44,11 +44,11 @@ async def list_adapters(url: str, *, as_json: bool) -> None:
         table_console().print(_adapter_table(declared))
 
 
-async def show_adapter(url: str, name: str, *, as_json: bool) -> None:
+async def show_adapter(target: Target, name: str, *, as_json: bool) -> None:
     """Print one declared adapter and where it is now; NotFoundError when it is not declared."""
-    async with admin_of(url) as admin:
+    async with admin_of(target) as admin:
         declared = await admin.adapter(name)
-        engines = (await admin.engines()).engines
+        engines = await admin.engines()
     engine_name = EngineAdapter(f"{declared.name}~{declared.revision}")
     held = [
         (engine.engine, resident)
@@ -69,9 +69,9 @@ async def show_adapter(url: str, name: str, *, as_json: bool) -> None:
     console.print(table if held else "on no engine now")
 
 
-async def delete_adapter(url: str, name: str, *, as_json: bool) -> None:
+async def delete_adapter(target: Target, name: str, *, as_json: bool) -> None:
     """Withdraw an adapter; agents unload it once nobody uses it."""
-    async with admin_of(url) as admin:
+    async with admin_of(target) as admin:
         await admin.delete_adapter(name)
     if as_json:
         print_figures({"deleted": name})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -17,6 +17,8 @@ from axiom_common.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
+    PreconditionError,
+    PreconditionRequiredError,
     UnavailableError,
 )
 from axiom_common.model.adapter import AdapterSpec
@@ -32,11 +34,12 @@ ADAPTERS_PATH = "/admin/v1/adapters"
 WATCH_PATH = "/admin/v1/watch"
 DECISIONS_PATH = "/admin/v1/decisions"
 EXPLAIN_PATH = "/admin/v1/explain"
-READY_PATH = "/readyz"
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 64 << 20
 """A list of all engines of a large region has some MiB."""
+ITEMS_MAX = 1_000_000
 RETRY_AFTER_S_MAX = 5.0
+NO_HEADERS: Mapping[str, str] = {}
 WATCH_SILENCE_S = 25.0
 """A gateway says something each 10 s."""
 
@@ -44,7 +47,8 @@ _ERRORS: dict[int, type[AxiomError]] = {
     400: InvalidInputError,
     404: NotFoundError,
     409: ConflictError,
-    412: ConflictError,
+    412: PreconditionError,
+    428: PreconditionRequiredError,
     413: InvalidInputError,
 }
 """What a status of the admin API means here; UnavailableError for all others."""
@@ -70,12 +74,17 @@ class BusyError(UnavailableError):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """A gateway's word on itself."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A gateway to ask, and the secret of the key to ask it with."""
 
-    ready: bool
-    told: str
+    url: str
+    secret: str | None = field(default=None, repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request to it carries."""
+        return {} if self.secret is None else {headers.AUTHORIZATION: f"Bearer {self.secret}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +106,9 @@ class Admin:
         """Counts by region, and what is degraded."""
         return await self._get(STATUS_PATH, rest.Status)
 
-    async def nodes(self) -> views.NodeList:
-        """All nodes with the plan that each last saw."""
-        return await self._get(NODES_PATH, views.NodeList)
+    async def nodes(self) -> tuple[views.NodeView, ...]:
+        """All nodes, by name, with the plan that each last saw."""
+        return await self._all(NODES_PATH, views.NodeView)
 
     async def node(self, name: str) -> views.NodeView:
         """One node; NotFoundError when the gateway knows none of that name."""
@@ -135,9 +144,9 @@ class Admin:
         except _CLIENT_ERRORS as error:
             raise self._no_answer(error) from error
 
-    async def engines(self) -> views.EngineList:
-        """All engines with what is resident on each."""
-        return await self._get(ENGINES_PATH, views.EngineList)
+    async def engines(self) -> tuple[views.EngineView, ...]:
+        """All engines, by id, with what is resident on each."""
+        return await self._all(ENGINES_PATH, views.EngineView)
 
     async def why(self, decision_id: str) -> WhyView:
         """What is kept of one request; NotFoundError when this gateway keeps nothing of it."""
@@ -148,21 +157,13 @@ class Admin:
         answer = await self._ask("POST", EXPLAIN_PATH, asked)
         return self._parsed(EXPLAIN_PATH, answer, Explanation)
 
-    async def ready(self) -> Ready:
-        """Whether requests may be sent there."""
-        answer = await self._fetch("GET", READY_PATH)
-        return Ready(ready=answer.status == 200, told=answer.body.decode(errors="replace"))
+    async def models(self) -> tuple[rest.DeclaredModel, ...]:
+        """All declared base models, by name."""
+        return await self._all(MODELS_PATH, rest.DeclaredModel)
 
     async def adapters(self) -> tuple[rest.Adapter, ...]:
         """All declared adapters, by name."""
-        found: list[rest.Adapter] = []
-        after = ""
-        while True:
-            page = await self._get(f"{ADAPTERS_PATH}?after={quote(after)}", rest.AdapterList)
-            found.extend(page.adapters)
-            if page.next is None:
-                return tuple(found)
-            after = page.next
+        return await self._all(ADAPTERS_PATH, rest.Adapter)
 
     async def adapter(self, name: str) -> rest.Adapter:
         """One declared adapter; NotFoundError when there is none of that name."""
@@ -177,8 +178,12 @@ class Admin:
         path = f"{MODELS_PATH}/{quote(name)}"
         return self._outcome(path, await self._ask("PUT", path, rest.BaseModelPut()))
 
-    async def put_adapter(self, spec: AdapterSpec) -> tuple[Outcome, rest.Adapter]:
-        """Declare an adapter, its revision left to the gateway; returns once that is durable."""
+    async def put_adapter(
+        self, spec: AdapterSpec, *, version: int | None = None
+    ) -> tuple[Outcome, rest.Adapter]:
+        """Declare an adapter, its revision left to the gateway; returns once that is durable.
+        One that is there is changed only at the `version` that was seen: PreconditionError when it
+        is at another, PreconditionRequiredError for None unless it is the same already."""
         path = f"{ADAPTERS_PATH}/{quote(spec.name)}"
         wanted = rest.AdapterPut(
             base_model=spec.base_model,
@@ -187,8 +192,21 @@ class Admin:
             size_bytes=spec.size_bytes,
             tenant=spec.tenant,
         )
-        answer = await self._ask("PUT", path, wanted)
+        seen = {} if version is None else {headers.IF_MATCH: f'"{version}"'}
+        answer = await self._ask("PUT", path, wanted, seen)
         return self._outcome(path, answer), self._parsed(path, answer, rest.Adapter)
+
+    async def _all(self, path: str, kind: type[_M]) -> tuple[_M, ...]:
+        """Every item of a list, page by page."""
+        found: list[_M] = []
+        asked = f"{path}?limit={rest.PAGE_MAX}"
+        cursor = ""
+        while True:
+            page = await self._get(asked + cursor, rest.Page[kind])  # type: ignore[valid-type]
+            found.extend(page.items)
+            if page.next is None or len(found) >= ITEMS_MAX:
+                return tuple(found)
+            cursor = f"&cursor={quote(page.next)}"
 
     async def _get(self, path: str, kind: type[_M]) -> _M:
         return self._parsed(path, await self._ask("GET", path), kind)
@@ -211,16 +229,25 @@ class Admin:
     def _stranger(self, path: str, why: str) -> UnavailableError:
         return UnavailableError(f"{self._url}{path} does not answer like an Axiom gateway ({why})")
 
-    async def _ask(self, method: str, path: str, wanted: BaseModel | None = None) -> _Answer:
-        """A good answer; the error that the gateway told otherwise."""
-        answer = await self._fetch(method, path, wanted)
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        wanted: BaseModel | None = None,
+        more: Mapping[str, str] = NO_HEADERS,
+    ) -> _Answer:
+        """A good answer; the error that the gateway told otherwise. `more` are headers."""
+        answer = await self._fetch(method, path, wanted, more)
         if answer.status // 100 != 2:
             raise _told_error(f"{self._url}{path}", answer)
         return answer
 
-    async def _fetch(self, method: str, path: str, wanted: BaseModel | None = None) -> _Answer:
+    async def _fetch(
+        self, method: str, path: str, wanted: BaseModel | None, more: Mapping[str, str]
+    ) -> _Answer:
         data = None if wanted is None else wanted.model_dump_json(exclude_none=True)
         sent = {} if wanted is None else {"content-type": "application/json"}
+        sent |= more
         url = self._url + path
         try:
             async with self._session.request(method, url, data=data, headers=sent) as response:
@@ -265,8 +292,8 @@ def _retry_after_s(answer: _Answer) -> float:
 
 
 @asynccontextmanager
-async def admin_of(url: str) -> AsyncIterator[Admin]:
-    """The admin API of the gateway at `url`."""
+async def admin_of(target: Target) -> AsyncIterator[Admin]:
+    """The admin API of a gateway."""
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
-        yield Admin(session, url)
+    async with aiohttp.ClientSession(timeout=timeout, headers=target.headers) as session:
+        yield Admin(session, target.url)

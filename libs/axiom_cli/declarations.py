@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from axiom_cli.admin import Admin, BusyError, NoAnswerError, admin_of
+from axiom_cli.admin import Admin, BusyError, NoAnswerError, Target, admin_of
 from axiom_common.errors import AxiomError, InvalidInputError
 from axiom_common.wire import rest
 
@@ -120,14 +120,14 @@ def parse_declarations(text: str) -> list[Put]:
     return [*models, *adapters]
 
 
-async def apply_declarations(url: str, puts: list[Put]) -> list[Applied]:
-    """Put all to the gateway at `url`, in the order given; base models before adapters.
+async def apply_declarations(target: Target, puts: list[Put]) -> list[Applied]:
+    """Put all to the gateway, in the order given; base models before adapters.
 
     An item that is refused does not stop the others. Once the gateway gives no answer, what was not
     put yet is `unavailable` as well.
     """
     results: list[Applied] = []
-    async with admin_of(url) as admin:
+    async with admin_of(target) as admin:
         applier = _Applier(admin)
         for kind in Kind:
             results += await applier.apply([put for put in puts if put.kind is kind])

@@ -17,7 +17,7 @@ import nats.errors
 from rich.table import Table
 from rich.text import Text
 
-from axiom_cli.admin import admin_of
+from axiom_cli.admin import Target, admin_of
 from axiom_cli.output import print_figures, table_console
 from axiom_cli.stack.servers import HOST, nats_binary, valkey_binary
 from axiom_common.drivers.nvml_reader import NvmlReader
@@ -53,7 +53,7 @@ class Wanted:
     for `axiom up` to start one."""
 
     port: int
-    gateway_url: str
+    gateway: Target
     nats_url: str | None = None
     redis_url: str | None = None
     engine_urls: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ async def doctor(wanted: Wanted, *, as_json: bool) -> bool:
 
 async def examine(wanted: Wanted) -> list[Check]:
     """All checks, in the order in which a person would mend things."""
-    gateway_check, found_urls = await _gateway(wanted.gateway_url)
+    gateway_check, found_urls = await _gateway(wanted.gateway)
     engine_urls = wanted.engine_urls or found_urls
     return [
         _python(),
@@ -204,12 +204,12 @@ def _port(port: int, *, own: bool) -> Check:
     return Check(name=name, verdict=Verdict.OK, detail="free")
 
 
-async def _gateway(url: str) -> tuple[Check, tuple[str, ...]]:
+async def _gateway(target: Target) -> tuple[Check, tuple[str, ...]]:
     """The gateway's check, and the URLs of the engines that it knows."""
     try:
-        async with admin_of(url) as admin:
-            ready = await admin.ready()
-            engines = (await admin.engines()).engines
+        async with admin_of(target) as admin:
+            status = await admin.status()
+            engines = await admin.engines()
     except AxiomError as error:
         return (
             Check(
@@ -220,11 +220,12 @@ async def _gateway(url: str) -> tuple[Check, tuple[str, ...]]:
             ),
             (),
         )
-    if not ready.ready:
+    if lacks := {name for region in status.regions.values() for name in region.degraded}:
         advice = "see `axiom status` for what it lacks, and the gateway's log"
-        check = Check(name="gateway", verdict=Verdict.BROKEN, detail=ready.told, advice=advice)
+        detail = ", ".join(sorted(lacks))
+        check = Check(name="gateway", verdict=Verdict.BROKEN, detail=detail, advice=advice)
     else:
-        detail = f"{url} is ready, knows {len(engines)} engines"
+        detail = f"{target.url} is ready, knows {len(engines)} engines"
         check = Check(name="gateway", verdict=Verdict.OK, detail=detail)
     return check, tuple(engine.url for engine in engines)
 

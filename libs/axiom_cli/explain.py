@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from axiom_cli.admin import admin_of
+from axiom_cli.admin import Target, admin_of
 from axiom_cli.decision_text import about, best_of, decision_table, verdict
 from axiom_cli.output import print_figures, table_console
 from axiom_common.errors import InvalidInputError
@@ -27,9 +27,9 @@ def question(
         raise InvalidInputError(f"{path}: {first['msg']}", path=path) from error
 
 
-async def explain(url: str, asked: ExplainPost, *, as_json: bool) -> None:
-    """Ask the gateway at `url` and print; InvalidInputError when it knows no such model."""
-    async with admin_of(url) as admin:
+async def explain(target: Target, asked: ExplainPost, *, as_json: bool) -> None:
+    """Ask the gateway and print; InvalidInputError when it knows no such model."""
+    async with admin_of(target) as admin:
         told = await admin.explain(asked)
     if as_json:
         print_figures(told.model_dump(mode="json"))

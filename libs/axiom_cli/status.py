@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from axiom_cli.admin import admin_of
+from axiom_cli.admin import Target, admin_of
 from axiom_cli.output import print_figures, table_console
 from axiom_common.wire import rest
 
 
-async def status(url: str, *, as_json: bool) -> None:
-    """Ask the gateway at `url` and print; UnavailableError when it gives no answer."""
-    async with admin_of(url) as admin:
+async def status(target: Target, *, as_json: bool) -> None:
+    """Ask the gateway and print; UnavailableError when it gives no answer."""
+    async with admin_of(target) as admin:
         seen = await admin.status()
     if as_json:
         print_figures(seen.model_dump(mode="json"))

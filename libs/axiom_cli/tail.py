@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from datetime import datetime
 
-from axiom_cli.admin import Admin, admin_of
+from axiom_cli.admin import Admin, Target, admin_of
 from axiom_cli.node_text import changes
 from axiom_cli.output import progress_console
 from axiom_common.errors import UnavailableError
@@ -22,7 +22,7 @@ RETRY_S = 1.0
 class TailOptions:
     """`seconds` and `count` end it; None: it goes on. `count` is of lines, or of views as JSON."""
 
-    url: str
+    target: Target
     node: str
     seconds: float | None
     count: int | None
@@ -32,7 +32,7 @@ class TailOptions:
 async def tail(options: TailOptions) -> None:
     """Print until the end. NotFoundError when the gateway knows no such node, NoAnswerError when
     there is no gateway; one that goes away later is waited for."""
-    async with admin_of(options.url) as admin:
+    async with admin_of(options.target) as admin:
         await admin.node(options.node)
         with contextlib.suppress(TimeoutError, BrokenPipeError):
             async with asyncio.timeout(options.seconds):

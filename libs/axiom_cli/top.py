@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.console import Console, Group
 from rich.live import Live
 
-from axiom_cli.admin import Admin, admin_of
+from axiom_cli.admin import Admin, Target, admin_of
 from axiom_cli.output import print_figures, table_console
 from axiom_cli.top_view import Seen, lines, wanted
 from axiom_common.drivers.system_clock import SystemClock
@@ -29,7 +29,7 @@ class TopOptions:
     """`nodes` empty: all. `model` is a base model or an adapter. `once` and `as_json`: one picture,
     then the end."""
 
-    url: str
+    target: Target
     nodes: tuple[str, ...]
     model: str | None
     once: bool
@@ -39,7 +39,7 @@ class TopOptions:
 async def top(options: TopOptions) -> None:
     """Show until cancelled. One picture alone raises NoAnswerError without a gateway, and
     NotFoundError for a node that it does not know; else both are shown and waited for."""
-    async with admin_of(options.url) as admin:
+    async with admin_of(options.target) as admin:
         if options.once or options.as_json:
             await _once(admin, options)
             return
@@ -59,7 +59,7 @@ async def _once(admin: Admin, options: TopOptions) -> None:
     if options.nodes:
         nodes: Sequence[NodeView] = [await admin.node(name) for name in options.nodes]
     else:
-        nodes = (await admin.nodes()).nodes
+        nodes = await admin.nodes()
     chosen = wanted(nodes, options.model)
     if options.as_json:
         told = [node.model_dump(mode="json") for node in chosen]

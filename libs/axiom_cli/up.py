@@ -93,16 +93,16 @@ def _print_welcome(stack: Stack, console: Console) -> None:
         '"messages": [{"role": "user", "content": "Hello"}]}'
     )
     lines = [
-        f"gateway  {stack.gateway_url}  (OpenAI API under /v1, admin API under /admin/v1)",
+        f"gateway  {stack.gateway.url}  (OpenAI API under /v1, admin API under /admin/v1)",
         f"nats     {stack.nats_url}",
         f"redis    {stack.redis_url}",
         *(f"engine   {url}  {engine}" for engine, url in stack.engine_urls.items()),
         f"models   {BASE_MODEL}, {first} .. {declared_adapters(stack.options)[-1].name}",
         f"logs     {stack.options.run_dir / LOGS}",
         "",
-        f"curl -N {stack.gateway_url}/v1/chat/completions "
+        f"curl -N {stack.gateway.url}/v1/chat/completions "
         f"-H 'content-type: application/json' -d '{body}'",
-        f"{Path(sys.executable).with_name('axiom')} status --url {stack.gateway_url}",
+        f"{Path(sys.executable).with_name('axiom')} status --url {stack.gateway.url}",
         "",
         *_left_behind(stack),
         "Ctrl-C ends it.",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from axiom_cli.admin import admin_of
+from axiom_cli.admin import Target, admin_of
 from axiom_cli.decision_text import about, best_of, decision_table, refusals, verdict
 from axiom_cli.output import print_figures, table_console
 from axiom_common.wire.decisions import AttemptView, OutcomeView, WhyView
 
 
-async def why(url: str, decision_id: str, *, as_json: bool) -> None:
+async def why(target: Target, decision_id: str, *, as_json: bool) -> None:
     """Ask the gateway that took the request; NotFoundError when it keeps nothing of it."""
-    async with admin_of(url) as admin:
+    async with admin_of(target) as admin:
         kept = await admin.why(decision_id)
     if as_json:
         print_figures(kept.model_dump(mode="json"))

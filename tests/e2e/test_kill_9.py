@@ -169,8 +169,8 @@ async def served_more(traffic: Traffic, count: int, *, within_s: float) -> None:
     + [(NATS_PROCESS, LONG_OUTAGE_S), (agent_name("node-2"), LONG_OUTAGE_S)],
 )
 async def test_kill_9(stack: Stack, victim: str, outage_s: float) -> None:
-    traffic = Traffic(stack.gateway_url)
-    async with admin_of(stack.gateway_url) as admin, asyncio.TaskGroup() as group:
+    traffic = Traffic(stack.gateway.url)
+    async with admin_of(stack.gateway) as admin, asyncio.TaskGroup() as group:
         await full_view(admin, stack, within_s=RECOVERY_S)
         declarations = Declarations(admin)
         for number in range(CLIENTS):
@@ -201,8 +201,8 @@ async def test_kill_9(stack: Stack, victim: str, outage_s: float) -> None:
 
 async def test_a_paused_agent_keeps_no_request_waiting(stack: Stack) -> None:
     """A host that hangs keeps its connections: only its silence tells."""
-    traffic = Traffic(stack.gateway_url)
-    async with admin_of(stack.gateway_url) as admin, asyncio.TaskGroup() as group:
+    traffic = Traffic(stack.gateway.url)
+    async with admin_of(stack.gateway) as admin, asyncio.TaskGroup() as group:
         await full_view(admin, stack, within_s=RECOVERY_S)
         for number in range(CLIENTS):
             group.create_task(traffic.client(number))
@@ -225,7 +225,7 @@ async def all_adapters(stack: Stack) -> set[str]:
     after = ""
     async with aiohttp.ClientSession() as session:
         for _ in range(100):
-            url = f"{stack.gateway_url}/admin/v1/adapters"
+            url = f"{stack.gateway.url}/admin/v1/adapters"
             params = {"limit": "50"} | ({"after": after} if after else {})
             async with session.get(url, params=params) as response:
                 page = await response.json()

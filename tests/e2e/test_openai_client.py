@@ -49,7 +49,7 @@ async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with client_of(stack.gateway_url) as client:
+    async with client_of(stack.gateway.url) as client:
         yield client
 
 
@@ -94,7 +94,7 @@ async def test_a_request_is_explained_and_told_to_the_regions_stream(
         model=ADAPTER, messages=MESSAGES, max_tokens=5
     )
     decision_id = raw.headers["x-axiom-decision-id"]
-    command = [sys.executable, "-m", "axiom_cli", "why", decision_id, "--url", stack.gateway_url]
+    command = [sys.executable, "-m", "axiom_cli", "why", decision_id, "--url", stack.gateway.url]
     process = await asyncio.create_subprocess_exec(
         *command, "--json", stdout=asyncio.subprocess.PIPE
     )
@@ -193,7 +193,7 @@ async def test_a_model_without_an_engine_is_unavailable(
     stack: Stack, client: openai.AsyncOpenAI
 ) -> None:
     async with (
-        aiohttp.ClientSession(stack.gateway_url) as http,
+        aiohttp.ClientSession(stack.gateway.url) as http,
         http.put("/admin/v1/models/ghost", data=b"{}") as response,
     ):
         assert response.status == 201

@@ -158,7 +158,7 @@ class _Seen:
 async def _seen(region: TelemetryRegion) -> AsyncIterator[_Seen]:
     redis = Redis.from_url(region.redis_url)
     try:
-        async with admin_of(region.gateway_url) as admin, aiohttp.ClientSession() as http:
+        async with admin_of(region.gateway) as admin, aiohttp.ClientSession() as http:
             yield _Seen(region, admin, http, redis)
     finally:
         await redis.aclose()

@@ -12,7 +12,7 @@ import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,6 +22,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from axiom_cli.bench import telemetry_cost
+from axiom_cli.bench.collector import collector
 from axiom_cli.bench.document import write_section
 from axiom_cli.bench.peers import MODEL, PEERS, Router, Setting
 from axiom_cli.bench.processes import Cores, Running, running, take_cores
@@ -38,9 +40,12 @@ from axiom_cli.bench.tools import (
 from axiom_cli.machine import commit, machine
 from axiom_cli.output import print_figures, progress_console, table_console
 from axiom_cli.stack.ports import reserved_ports
+from axiom_cli.stack.servers import HOST
 from axiom_common.errors import InvalidInputError, UnavailableError
 
 AXIOM = "axiom"
+AXIOM_MODULE, UNTOLD_MODULE = "axiom_gateway", "axiom_cli.bench.untold_gateway"
+TOLD, UNTOLD = "told", "untold"
 ROUTERS = (*PEERS, AXIOM)
 DIRECT = "direct"
 READY_TIMEOUT_S = 60.0
@@ -96,9 +101,22 @@ class Measured:
     load: LoadResult
     cpu_s: float
 
+    @property
+    def us(self) -> float:
+        """CPU us a request."""
+        return self.cpu_s / self.load.done * 1e6
+
 
 Round = Mapping[str, Mapping[str, Measured]]
 """By router, by step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A router that runs."""
+
+    router: Router
+    process: Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +165,7 @@ def figures_of(name: str, rounds: Sequence[Round]) -> dict[str, float]:
     """The figures of one router over all rounds."""
 
     def cpu_us(step: str) -> float:
-        return min(r[name][step].cpu_s / r[name][step].load.done for r in rounds) * 1e6
+        return min(r[name][step].us for r in rounds)
 
     def added_ms(share: str) -> float:
         paced = [(r[name]["paced"].load, r[DIRECT]["paced"].load) for r in rounds]
@@ -171,6 +189,9 @@ def figures_of(name: str, rounds: Sequence[Round]) -> dict[str, float]:
     }
     if "small-adapter" in rounds[0][name]:
         figures["cpu_us_small_adapter"] = cpu_us("small-adapter")
+    if UNTOLD in rounds[0][name]:
+        figures["cpu_us_small_without_telemetry"] = cpu_us(UNTOLD)
+        figures["telemetry_share"] = telemetry_cost.share(cpu_us(TOLD), cpu_us(UNTOLD))
     return {key: round(value, 3) for key, value in figures.items()}
 
 
@@ -199,7 +220,7 @@ async def _round(bench: _Bench, number: int, names: Sequence[str]) -> Round:
             measured[name] = await _measure(bench, name, folder, ports)
         small = measured[name]["small" if name != DIRECT else "paced"]
         bench.console.print(
-            f"round {number + 1}: {name} {small.cpu_s / small.load.done * 1e6:.1f} us a small "
+            f"round {number + 1}: {name} {small.us:.1f} us a small "
             f"request, {small.load.done} of them",
             style="dim",
         )
@@ -210,66 +231,100 @@ async def _measure(bench: _Bench, name: str, folder: Path, ports: range) -> dict
     if name == DIRECT:
         load = await put_load(bench.tools, ports[0], _load(bench, STEPS["paced"]))
         return {"paced": Measured(load, 0.0)}
-    async with _router(bench, name, folder, ports) as (router, process):
-        ready = bench.bodies["ready"].read_bytes()
-        async with _deadline(name):
-            while not await is_answered(router.port, ready):
-                process.check()
-                await asyncio.sleep(POLL_S)
-        steps = {n: s for n, s in STEPS.items() if n != "small-adapter" or _asks(bench, name)}
-        for step in (step for name, step in steps.items() if name != "streams"):
-            await put_load(bench.tools, router.port, _load(bench, step, WARM_UP_SHARE))
-        measured = {}
-        for step_name, step in steps.items():
-            await asyncio.sleep(SETTLE_S)
-            before_s = process.cpu_s()
-            load = await put_load(bench.tools, router.port, _load(bench, step))
-            measured[step_name] = Measured(load, process.cpu_s() - before_s)
-            process.check()
-        return measured
-
-
-@contextlib.asynccontextmanager
-async def _router(
-    bench: _Bench, name: str, folder: Path, engine_ports: range
-) -> AsyncIterator[tuple[Router, Running]]:
-    """A router that runs; Axiom's gateway with all that belongs to it."""
     async with contextlib.AsyncExitStack() as stack:
-        ports = stack.enter_context(reserved_ports([("router", 0), ("metrics", 0)]))
-        specs = adapter_specs(bench.options.adapters)
         if name == AXIOM:
-            router = await stack.enter_async_context(
-                region(folder, engine_ports, specs, port=ports["router"], core=bench.cores.others)
-            )
-        else:
-            peer = PEERS[name]
-            program = peer.installed(bench.options.peers_dir)
-            assert program is not None
-            at = Setting(
-                folder=folder,
-                port=ports["router"],
-                metrics_port=ports["metrics"],
-                engines=engine_ports,
-            )
-            router = peer.started(program, at)
-        process = await stack.enter_async_context(
-            running(
-                router.argv,
-                log_path=folder / f"{name}.log",
-                core=bench.cores.router,
-                environment=router.environment,
-            )
+            return await _measure_axiom(bench, folder, ports, stack)
+        at = stack.enter_context(reserved_ports([("router", 0), ("metrics", 0)]))
+        peer = PEERS[name]
+        program = peer.installed(bench.options.peers_dir)
+        assert program is not None
+        setting = Setting(
+            folder=folder, port=at["router"], metrics_port=at["metrics"], engines=ports
         )
-        if name == AXIOM:
-            await declare(router.port, specs, len(engine_ports))
-        yield router, process
+        started = await _start(bench, name, peer.started(program, setting), folder, stack)
+        await _until_answers(bench, name, started)
+        return await _steps(bench, name, started)
 
 
-@contextlib.asynccontextmanager
-async def _deadline(name: str) -> AsyncIterator[None]:
+async def _measure_axiom(
+    bench: _Bench, folder: Path, engine_ports: range, stack: contextlib.AsyncExitStack
+) -> dict[str, Measured]:
+    """All steps at a gateway that tells of its requests; then in turns with one that does not."""
+    specs, core = adapter_specs(bench.options.adapters), bench.cores.others
+    ports = stack.enter_context(reserved_ports([(TOLD, 0), (UNTOLD, 0), ("ops", 0)]))
+    spans = await stack.enter_async_context(collector())
+    gateways = await stack.enter_async_context(region(folder, engine_ports, specs, core=core))
+    telling = {
+        "otlp_endpoint": spans.url,
+        "trace_ratio": telemetry_cost.TRACE_RATIO,
+        "ops_port": ports["ops"],
+    }
+    router = gateways.router(TOLD, AXIOM_MODULE, port=ports[TOLD], **telling)
+    told = await _start(bench, AXIOM, router, folder, stack)
+    await declare(gateways.target(router), specs, len(engine_ports))
+    await _until_answers(bench, AXIOM, told)
+    measured = await _steps(bench, AXIOM, told)
+    router = gateways.router(UNTOLD, UNTOLD_MODULE, port=ports[UNTOLD])
+    untold = await _start(bench, UNTOLD, router, folder, stack)
+    await _until_answers(bench, UNTOLD, untold)
+    await put_load(bench.tools, router.port, _load(bench, STEPS["small"]))
+    measured |= await _in_turns(bench, told, untold, f"http://{HOST}:{ports['ops']}/metrics")
+    if not spans.spans:
+        raise UnavailableError("no span came to the collector: the gateway told of no request")
+    return measured
+
+
+async def _in_turns(
+    bench: _Bench, told: _Started, untold: _Started, metrics_url: str
+) -> dict[str, Measured]:
+    small = STEPS["small"]
+    told_best, untold_best = await telemetry_cost.in_turns(
+        lambda: telemetry_cost.scraped(metrics_url, _step(bench, told, small)),
+        lambda: _step(bench, untold, small),
+        cost=lambda measured: measured.us,
+    )
+    return {TOLD: told_best, UNTOLD: untold_best}
+
+
+async def _steps(bench: _Bench, name: str, started: _Started) -> dict[str, Measured]:
+    """Every step, once all are warmed up."""
+    steps = {n: s for n, s in STEPS.items() if n != "small-adapter" or _asks(bench, name)}
+    for step in (step for name, step in steps.items() if name != "streams"):
+        await put_load(bench.tools, started.router.port, _load(bench, step, WARM_UP_SHARE))
+    return {name: await _step(bench, started, step) for name, step in steps.items()}
+
+
+async def _step(bench: _Bench, started: _Started, step: Step) -> Measured:
+    await asyncio.sleep(SETTLE_S)
+    before_s = started.process.cpu_s()
+    load = await put_load(bench.tools, started.router.port, _load(bench, step))
+    measured = Measured(load, started.process.cpu_s() - before_s)
+    started.process.check()
+    return measured
+
+
+async def _start(
+    bench: _Bench, name: str, router: Router, folder: Path, stack: contextlib.AsyncExitStack
+) -> _Started:
+    """A router that ends with the stack."""
+    process = await stack.enter_async_context(
+        running(
+            router.argv,
+            log_path=folder / f"{name}.log",
+            core=bench.cores.router,
+            environment=router.environment,
+        )
+    )
+    return _Started(router, process)
+
+
+async def _until_answers(bench: _Bench, name: str, started: _Started) -> None:
+    ready = bench.bodies["ready"].read_bytes()
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
-            yield
+            while not await is_answered(started.router.port, ready):
+                started.process.check()
+                await asyncio.sleep(POLL_S)
     except TimeoutError as error:
         raise UnavailableError(f"{name} does not serve after {READY_TIMEOUT_S:.0f} s") from error
 

@@ -11,15 +11,16 @@ import asyncio
 import contextlib
 import itertools
 import sys
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
-from axiom_cli.admin import admin_of
+from axiom_cli.admin import Target, admin_of
 from axiom_cli.bench.peers import MODEL, Router
 from axiom_cli.bench.processes import running
+from axiom_cli.key_files import key_file
 from axiom_cli.stack.ports import reserved_ports
 from axiom_cli.stack.servers import HOST, NATS, VALKEY
 from axiom_common.drivers.nats_bus import NatsBus
@@ -53,11 +54,33 @@ def adapter_specs(count: int) -> list[AdapterSpec]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """How gateways of a region are started. `common` are the settings that all of them share."""
+
+    folder: Path
+    common: Mapping[str, object]
+
+    def router(self, name: str, module: str, *, port: int, **settings: object) -> Router:
+        """One of that name: a module that is run as `axiom_gateway` is."""
+        told = {**self.common, "gateway": name, "port": port, "ops_port": 0, **settings}
+        told["admin_key_file"] = str(self._key_file)
+        return Router(argv=_service(name, module, self.folder, told), port=port)
+
+    def target(self, router: Router) -> Target:
+        """How the admin API of one is asked."""
+        return Target(f"http://{HOST}:{router.port}", key_file(self._key_file))
+
+    @property
+    def _key_file(self) -> Path:
+        return self.folder / "admin.key"
+
+
 @contextlib.asynccontextmanager
 async def region(
-    folder: Path, engine_ports: range, adapters: Sequence[AdapterSpec], *, port: int, core: int
-) -> AsyncIterator[Router]:
-    """Start everything but the gateway; gives how the gateway is started."""
+    folder: Path, engine_ports: range, adapters: Sequence[AdapterSpec], *, core: int
+) -> AsyncIterator[Gateways]:
+    """Start everything but gateways; gives how they are started."""
     async with contextlib.AsyncExitStack() as stack:
         names = ("nats", "valkey", "telemetry")
         ports = stack.enter_context(reserved_ports([(name, 0) for name in names]))
@@ -78,17 +101,18 @@ async def region(
             "redis_url": VALKEY.url(ports["valkey"]),
             "host": HOST,
         }
-        telemetry = _service("telemetry", folder, common | {"port": ports["telemetry"]})
+        told = common | {"port": ports["telemetry"]}
+        telemetry = _service("telemetry", "axiom_telemetry", folder, told)
         log_path = folder / "telemetry.log"
         await stack.enter_async_context(running(telemetry, log_path=log_path, core=core))
         nodes = _nodes(engine_ports, adapters)
         await stack.enter_async_context(_told(nodes, common["nats_url"]))
-        yield Router(argv=_service("gateway", folder, common | {"port": port}), port=port)
+        yield Gateways(folder, common)
 
 
-async def declare(port: int, adapters: Sequence[AdapterSpec], engines: int) -> None:
+async def declare(target: Target, adapters: Sequence[AdapterSpec], engines: int) -> None:
     """Declare the models at a gateway that begins to serve, and wait until it sees all engines."""
-    async with asyncio.timeout(READY_TIMEOUT_S), admin_of(f"http://{HOST}:{port}") as admin:
+    async with asyncio.timeout(READY_TIMEOUT_S), admin_of(target) as admin:
         while True:
             try:
                 await admin.put_base_model(MODEL)
@@ -96,16 +120,18 @@ async def declare(port: int, adapters: Sequence[AdapterSpec], engines: int) -> N
                     await admin.put_adapter(spec)
                 seen = await admin.engines()
             except UnavailableError:
-                seen = None
-            if seen and sum(engine.status == "ready" for engine in seen.engines) == engines:
+                seen = ()
+            if sum(engine.status == "ready" for engine in seen) == engines:
                 return
             await asyncio.sleep(POLL_S)
 
 
-def _service(name: str, folder: Path, settings: dict[str, object]) -> tuple[str, ...]:
+def _service(
+    name: str, module: str, folder: Path, settings: Mapping[str, object]
+) -> tuple[str, ...]:
     config = folder / f"{name}.yaml"
-    config.write_text(yaml.safe_dump(settings))
-    return (sys.executable, "-m", f"axiom_{name}", "--config", str(config))
+    config.write_text(yaml.safe_dump(dict(settings)))
+    return (sys.executable, "-m", module, "--config", str(config))
 
 
 def _nodes(engine_ports: range, adapters: Sequence[AdapterSpec]) -> list[NodeState]:

@@ -111,15 +111,18 @@ async def _measure(
     probes = region.published[: region.probes]
     watched = [*region.engine_urls, *probes]
     loads = Loads(region, client, clock)
-    async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
-        following = group.create_task(client.run(region.gateway_url, watched), name="watch")
+    async with (
+        asyncio.TaskGroup() as group,
+        aiohttp.ClientSession(headers=region.gateway.headers) as session,
+    ):
+        following = group.create_task(client.run(region.gateway, watched), name="watch")
         for node in region.engine_urls:
             await loads.one(session, node)
         await check_source(region, options.source, session)
         await asyncio.sleep(min(SETTLE_S, options.seconds / 2))
         loads.taken_ms.clear()
         requests = Requests()
-        asking = group.create_task(requests.run(session, region.gateway_url), name="ask")
+        asking = group.create_task(requests.run(session, region.gateway.url), name="ask")
         console.print(f"measuring {options.seconds:g} s", style="dim")
         # Looking through /proc takes a while, in which the watch must be read all the same.
         cpu = await asyncio.to_thread(_cpu_s, region)

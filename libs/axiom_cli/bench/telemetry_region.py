@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from axiom_cli.admin import Admin, admin_of
+from axiom_cli.admin import Admin, Target, admin_of
 from axiom_cli.bench import publisher
 from axiom_cli.bench.processes import Running, running
+from axiom_cli.key_files import key_file
 from axiom_cli.stack.ports import reserved_ports
 from axiom_cli.stack.servers import HOST, NATS, VALKEY
 from axiom_common.errors import UnavailableError
@@ -32,6 +33,8 @@ READY_TIMEOUT_S = 90.0
 POLL_S = 0.05
 AGENT, ENGINES, PUBLISHER = "agent", "engines", "publisher"
 GATEWAY, TELEMETRY, REDIS = "gateway", "telemetry", "redis"
+GATEWAY_OPS = "gateway-ops"
+"""The port of the gateway's health and metrics."""
 
 
 @dataclass(slots=True)
@@ -47,9 +50,18 @@ class TelemetryRegion:
     parts: dict[str, list[Running]] = field(default_factory=dict)
 
     @property
-    def gateway_url(self) -> str:
-        """Of its API."""
-        return f"http://{HOST}:{self.ports[GATEWAY]}"
+    def key_file(self) -> Path:
+        """Holds the secret of the gateway's admin key."""
+        return self.folder / "admin.key"
+
+    @property
+    def gateway(self) -> Target:
+        """Of its APIs."""
+        return Target(f"http://{HOST}:{self.ports[GATEWAY]}", key_file(self.key_file))
+
+    def metrics_url(self, part: str) -> str:
+        """Where the gateway or telemetry tells its metrics."""
+        return f"http://{HOST}:{self.ports[GATEWAY_OPS if part == GATEWAY else part]}/metrics"
 
     @property
     def redis_url(self) -> str:
@@ -86,7 +98,7 @@ async def telemetry_region(
     """Start it, give it once the gateway sees every node, end it."""
     run = [f"node-{n + 1}" for n in range(agents)]
     published = [f"published-{n + 1}" for n in range(nodes - agents)]
-    names = [NATS.name, REDIS, TELEMETRY, GATEWAY]
+    names = [NATS.name, REDIS, TELEMETRY, GATEWAY, GATEWAY_OPS]
     wanted = [*names, *(f"{part}-{node}" for part in (AGENT, ENGINES) for node in run)]
     async with contextlib.AsyncExitStack() as stack:
         ports = stack.enter_context(reserved_ports([(name, 0) for name in wanted]))
@@ -106,9 +118,11 @@ async def telemetry_region(
             "redis_url": region.redis_url,
             "host": HOST,
         }
-        for name in (TELEMETRY, GATEWAY):
-            await starter.service(name, name, common | {"port": ports[name]})
-        async with admin_of(region.gateway_url) as admin:
+        key_file(region.key_file)
+        own = {"ops_port": ports[GATEWAY_OPS], "admin_key_file": str(region.key_file)}
+        await starter.service(TELEMETRY, TELEMETRY, common | {"port": ports[TELEMETRY]})
+        await starter.service(GATEWAY, GATEWAY, common | own | {"port": ports[GATEWAY]})
+        async with admin_of(region.gateway) as admin:
             await _until_declared(region, admin)
             for node in run:
                 await starter.node(node, common, source)

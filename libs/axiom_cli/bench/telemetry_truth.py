@@ -24,10 +24,11 @@ from axiom_cli.bench.telemetry_region import (
     TelemetryRegion,
 )
 from axiom_cli.bench.view_client import SeenView
-from axiom_cli.stack.servers import HOST, NATS
+from axiom_cli.stack.servers import NATS
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import AxiomError, UnavailableError
 from axiom_common.model.ids import RegionId
+from axiom_common.wire.rest import PAGE_MAX
 from axiom_common.wire.schemas import NodeRecord, decode
 
 TRUTH_TIMEOUT_S = 30.0
@@ -50,7 +51,8 @@ class DroppedError(AxiomError):
 
 
 class _Nodes(msgspec.Struct, frozen=True):
-    nodes: list[SeenView]
+    items: list[SeenView]
+    next: str | None
 
 
 @dataclass(slots=True)
@@ -72,7 +74,7 @@ async def check_source(
     """UnavailableError when agents do not know residency in the way that is to be measured."""
     wanted = "extension" if source == EXTENSION else "metrics"
     for node in region.engine_urls:
-        view = await _json(session, f"{region.gateway_url}{NODES_PATH}/{node}")
+        view = await _json(session, f"{region.gateway.url}{NODES_PATH}/{node}")
         sources = {r["source"] for e in view["engines"] for r in e["residents"]}
         if sources != {wanted}:
             raise UnavailableError(f"{node} knows its adapters by {sources}, not by {wanted}")
@@ -126,9 +128,15 @@ def differences(
 
 
 async def _gateways(region: TelemetryRegion, session: aiohttp.ClientSession) -> dict[str, Truth]:
-    async with session.get(f"{region.gateway_url}{NODES_PATH}") as response:
-        seen = msgspec.json.decode(await response.read(), type=_Nodes)
-    return {view.node: view.residents() for view in seen.nodes}
+    found: dict[str, Truth] = {}
+    cursor: str | None = ""
+    while cursor is not None:
+        asked = {"limit": str(PAGE_MAX)} | ({"cursor": cursor} if cursor else {})
+        async with session.get(f"{region.gateway.url}{NODES_PATH}", params=asked) as response:
+            seen = msgspec.json.decode(await response.read(), type=_Nodes)
+        found |= {view.node: view.residents() for view in seen.items}
+        cursor = seen.next
+    return found
 
 
 async def _cached(cache: RedisShadowCache) -> dict[str, Truth]:
@@ -145,7 +153,7 @@ async def check_nothing_dropped(region: TelemetryRegion, session: aiohttp.Client
     """DroppedError when a part lost a message or could not read one, or NATS took none."""
     lost = []
     for part in (GATEWAY, TELEMETRY):
-        async with session.get(f"http://{HOST}:{region.ports[part]}/metrics") as response:
+        async with session.get(region.metrics_url(part)) as response:
             lost += losses(part, await response.text())
     if region.published and (refused := region.sent().refused):
         lost.append(f"publisher: {refused} messages that NATS did not take")

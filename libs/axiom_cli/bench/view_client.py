@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import msgspec
 
-from axiom_cli.admin import WATCH_PATH, WATCH_SILENCE_S
+from axiom_cli.admin import WATCH_PATH, WATCH_SILENCE_S, Target
 from axiom_cli.event_stream import EventStream
 from axiom_common.errors import UnavailableError
 from axiom_common.ports.clock import Clock
@@ -52,14 +52,14 @@ class ViewClient:
         default_factory=lambda: defaultdict(asyncio.Event)
     )
 
-    async def run(self, url: str, nodes: Sequence[str]) -> None:
+    async def run(self, gateway: Target, nodes: Sequence[str]) -> None:
         """Watch until cancelled; UnavailableError when the gateway ends it."""
         query = "&".join(f"node={node}" for node in nodes)
         timeout = aiohttp.ClientTimeout(sock_read=WATCH_SILENCE_S)
         try:
             async with (
-                aiohttp.ClientSession() as session,
-                session.get(f"{url}{WATCH_PATH}?{query}", timeout=timeout) as response,
+                aiohttp.ClientSession(headers=gateway.headers) as session,
+                session.get(f"{gateway.url}{WATCH_PATH}?{query}", timeout=timeout) as response,
             ):
                 response.raise_for_status()
                 stream = EventStream()

@@ -71,7 +71,7 @@ async def _measure(
             _break(stack, watch, plan, listeners, clock), name="kill an engine"
         )
         observed = await send_all(
-            stack.gateway_url, plan.bodies, clock=clock, on_end=listeners.on_end
+            stack.gateway.url, plan.bodies, clock=clock, on_end=listeners.on_end
         )
         kill = await breaking
         sampling.cancel()

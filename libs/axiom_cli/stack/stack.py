@@ -11,11 +11,13 @@ from functools import partial
 
 import yaml
 
-from axiom_cli.admin import Admin, admin_of
+from axiom_cli.admin import Admin, Target, admin_of
+from axiom_cli.key_files import key_file
 from axiom_cli.stack.ports import reserved_ports
 from axiom_cli.stack.processes import ProcessDied, ProcessSpec, SupervisedProcess
 from axiom_cli.stack.servers import HOST, NATS, VALKEY, ServerKind
 from axiom_cli.stack.topology import (
+    ADMIN_KEY,
     BASE_MODEL,
     GATEWAY,
     NATS_PROCESS,
@@ -24,6 +26,7 @@ from axiom_cli.stack.topology import (
     declared_adapters,
     engine_processes,
     engine_url,
+    metrics_ports,
     nats_url,
     port_names,
     redis_url,
@@ -48,10 +51,12 @@ def _ignore(_: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A stack that serves. `processes` are by name, in the order of their start."""
+    """A stack that serves. `processes` are by name, in the order of their start; `metrics_urls` by
+    the name of the process."""
 
     options: StackOptions
-    gateway_url: str
+    gateway: Target
+    metrics_urls: Mapping[str, str]
     nats_url: str
     redis_url: str
     engine_urls: Mapping[EngineId, str]
@@ -89,7 +94,13 @@ async def running_stack(
         }
         stack = Stack(
             options=options,
-            gateway_url=f"http://{HOST}:{ports[GATEWAY]}",
+            gateway=Target(
+                f"http://{HOST}:{ports[GATEWAY]}", key_file(options.run_dir / ADMIN_KEY)
+            ),
+            metrics_urls={
+                name: f"http://{HOST}:{ports[port]}/metrics"
+                for name, port in metrics_ports(options).items()
+            },
             nats_url=nats_url(options, ports),
             redis_url=redis_url(options, ports),
             engine_urls={engine: engine_url(ports, engine) for engine in options.engine_ids},
@@ -160,7 +171,7 @@ async def _start(
     on_step("starting engines and services")
     for layer in layers[1:]:
         launch(layer)
-    async with admin_of(stack.gateway_url) as admin:
+    async with admin_of(stack.gateway) as admin:
         await until(partial(_gateway_lacks, admin))
         on_step("declaring adapters")
         await until(partial(_declaration_lacks, admin, stack.options))
@@ -212,12 +223,12 @@ async def _declaration_lacks(admin: Admin, options: StackOptions) -> str:
 async def _fleet_lacks(admin: Admin, options: StackOptions) -> str:
     """Whether the gateway knows every engine and every agent accepted a plan."""
     try:
-        ready, nodes, engines = await admin.ready(), await admin.nodes(), await admin.engines()
+        status, nodes, engines = await admin.status(), await admin.nodes(), await admin.engines()
     except UnavailableError as error:
         return str(error)
-    if not ready.ready:
-        return f"the gateway is not ready: {ready.told}"
-    if away := set(options.engine_ids) - {e.engine for e in engines.engines if e.status == "ready"}:
+    if lacks := {name for region in status.regions.values() for name in region.degraded}:
+        return f"the gateway lacks something: {', '.join(sorted(lacks))}"
+    if away := set(options.engine_ids) - {e.engine for e in engines if e.status == "ready"}:
         return f"no word from {', '.join(sorted(away))}"
-    planless = [n.node for n in nodes.nodes if n.plan is None or not n.plan.accepted]
+    planless = [n.node for n in nodes if n.plan is None or not n.plan.accepted]
     return f"no plan accepted by {', '.join(planless)}" if planless else ""

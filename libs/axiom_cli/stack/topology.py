@@ -27,6 +27,10 @@ GATEWAY_DRAIN_MS = 3_000.0
 SETTLE_MS = 300.0
 
 GATEWAY = "gateway"
+GATEWAY_OPS = "gateway-ops"
+"""The port of the gateway's health and metrics."""
+ADMIN_KEY = "admin.key"
+"""In the run directory: the secret of the gateway's admin key."""
 TELEMETRY = "telemetry"
 SCHEDULER = "scheduler"
 NATS_PROCESS = NATS.name
@@ -82,11 +86,17 @@ def agent_name(node: str) -> str:
 
 
 def port_names(options: StackOptions) -> tuple[str, ...]:
-    """Names of all processes that listen on a port of their own, but the gateway."""
+    """Names of all ports but that of the gateway's APIs."""
     servers = [NATS_PROCESS] if options.nats_url is None else []
     servers += [VALKEY_PROCESS] if options.redis_url is None else []
     agents = [agent_name(node) for node in options.node_names]
-    return (*servers, *options.engine_ids, *agents, TELEMETRY, SCHEDULER)
+    return (*servers, *options.engine_ids, *agents, TELEMETRY, SCHEDULER, GATEWAY_OPS)
+
+
+def metrics_ports(options: StackOptions) -> dict[str, str]:
+    """The port at which each process of Axiom tells its metrics, both by name."""
+    agents = [agent_name(node) for node in options.node_names]
+    return {name: name for name in (*agents, TELEMETRY, SCHEDULER)} | {GATEWAY: GATEWAY_OPS}
 
 
 def declared_adapters(options: StackOptions) -> tuple[AdapterSpec, ...]:
@@ -179,6 +189,8 @@ def services(options: StackOptions, ports: Mapping[str, int]) -> list[Service]:
     ]
     gateway = {
         "port": ports[GATEWAY],
+        "ops_port": ports[GATEWAY_OPS],
+        "admin_key_file": str(options.run_dir / ADMIN_KEY),
         "default_profile": options.default_profile,
         "allow_profile_header": True,
         "drain_ms": GATEWAY_DRAIN_MS,

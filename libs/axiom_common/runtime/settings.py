@@ -37,6 +37,9 @@ HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=
 PositiveMs = Annotated[float, Field(gt=0, le=3_600_000)]
 
 
+SECRET_MIN, SECRET_MAX = 32, 256
+
+
 class ServiceSettings(BaseSettings):
     """What every service has. Ports 0 pick a free one.
 
@@ -109,6 +112,19 @@ class SettingsSource(Generic[S]):
             return self._config.read_bytes() if self._config is not None else None
         except OSError:
             return None
+
+
+def read_secret(path: Path | None) -> str | None:
+    """The one line of a file; SettingsError when that can't be had. None: no file was named."""
+    if path is None:
+        return None
+    try:
+        secret = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {error}") from error
+    if not SECRET_MIN <= len(secret) <= SECRET_MAX or len(secret.split()) != 1:
+        raise SettingsError(f"{path}: expected one word of {SECRET_MIN} to {SECRET_MAX} characters")
+    return secret
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

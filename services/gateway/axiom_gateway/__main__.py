@@ -22,7 +22,7 @@ from axiom_common.ports.clock import Clock
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.lifecycle import run_process
 from axiom_common.runtime.logging import Log, set_up_logging
-from axiom_common.runtime.settings import exit_on_bad_settings, load_settings
+from axiom_common.runtime.settings import exit_on_bad_settings, load_settings, read_secret
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import MESSAGE_BYTES_MAX
@@ -34,6 +34,7 @@ SERVICE = "gateway"
 
 async def serve(
     settings: GatewaySettings,
+    admin_secret: str | None,
     cache: RedisShadowCache,
     group: asyncio.TaskGroup,
     stop: asyncio.Event,
@@ -64,19 +65,24 @@ async def serve(
         journal=_journal(connection, settings, clock),
         clock=clock,
         nonce=secrets.token_hex(6),
+        admin_secret=admin_secret,
         tracer=tracer or NO_TRACER,
     )
     await connection.start(group)
     asgi = await app.start(group)
     drain_s = (settings.drain_ms + CUT_GRACE_MS) / 1e3 + 1.0
     server = HttpServer(asgi, host=settings.host, port=settings.port, drain_s=drain_s)
+    ops = HttpServer(app.ops(), host=settings.host, port=settings.ops_port)
     serving = group.create_task(server.serve(), name="http server")
-    Log(f"axiom.{SERVICE}", clock).info("listening", port=server.port)
+    ops_serving = group.create_task(ops.serve(), name="ops server")
+    Log(f"axiom.{SERVICE}", clock).info("listening", port=server.port, ops_port=ops.port)
     await stop.wait()
     server.stop()
     await app.drain()
     await serving
     await app.stop()
+    ops.stop()
+    await ops_serving
     await bus.close()
     await connection.close()
     await cache.close()
@@ -109,18 +115,21 @@ def main(kind: type[GatewayApp] = GatewayApp) -> None:
     parser.add_argument("--nats-url", help="NATS servers, separated by commas")
     parser.add_argument("--redis-url", help="shadow cache")
     parser.add_argument("--host", help="address to listen on")
-    parser.add_argument("--port", type=int, help="port of all its APIs; 0 takes a free one")
+    parser.add_argument("--port", type=int, help="port of its APIs; 0 takes a free one")
+    parser.add_argument("--ops-port", type=int, help="port of health and metrics; 0: a free one")
+    parser.add_argument("--admin-key-file", type=Path, help="a secret taken for an admin's")
     parser.add_argument("--otlp-endpoint", help="collector of traces; none: nothing is traced")
     parser.add_argument("--trace-ratio", type=float, help="part of the requests that are traced")
     parser.add_argument("--default-profile", help=f"one of: {', '.join(BUILT_IN)}")
     flags = vars(parser.parse_args())
     try:
         settings = load_settings(GatewaySettings, config=flags.pop("config"), **flags)
+        admin_secret = read_secret(settings.admin_key_file)
         cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
     except SettingsError as error:
         exit_on_bad_settings(error)
     set_up_logging(SERVICE, settings.log_level)
-    run_process(lambda group, stop: serve(settings, cache, group, stop, kind))
+    run_process(lambda group, stop: serve(settings, admin_secret, cache, group, stop, kind))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ from starlette.requests import HTTPConnection
 
 from axiom_common.errors import AxiomError, SettingsError, UnavailableError
 from axiom_common.model.access import ApiKey, Role
+from axiom_common.runtime.settings import SECRET_MAX
 from axiom_common.wire import headers
 from axiom_gateway.admin_problems import AdminError, UnauthenticatedError, problem_of
 from axiom_gateway.asgi import App, Receive, Scope, Send
 
-SECRET_MAX = 256
+OWN_KEY = "admin-key-file"
+"""What the key is called that a gateway has from its settings."""
 _SCHEME = "bearer"
 _KEY = "axiom.key"
 """In the scope of a request: the ApiKey that it came with."""
@@ -40,15 +42,20 @@ def digest_of(secret: str) -> str:
 
 
 class Access:
-    """The keys in force. `known`: whether all of them were told yet."""
+    """The keys in force. `known`: whether all of them were told yet. `admin_secret` is that of an
+    admin's key which the registry does not know."""
 
-    def __init__(self, known: Callable[[], bool]) -> None:
+    def __init__(self, known: Callable[[], bool], *, admin_secret: str | None = None) -> None:
         self._known = known
-        self._by_digest: dict[str, ApiKey] = {}
+        self._own: dict[str, ApiKey] = {}
+        if admin_secret is not None:
+            digest = digest_of(admin_secret)
+            self._own[digest] = ApiKey(name=OWN_KEY, role=Role.ADMIN, digest=digest)
+        self._by_digest = self._own
 
     def keys_changed(self, keys: Mapping[str, ApiKey]) -> None:
         """These are all keys from now on."""
-        self._by_digest = {key.digest: key for key in keys.values()}
+        self._by_digest = {key.digest: key for key in keys.values()} | self._own
 
     def key_in(self, authorization: str | None) -> ApiKey:
         """The key that a request came with; UnauthenticatedError when it is none, UnavailableError

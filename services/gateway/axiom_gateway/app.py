@@ -62,6 +62,7 @@ class GatewayApp:
     """Everything but the socket, so that it runs on fakes as well.
 
     `nonce` differs between any two starts of any gateways: it makes the ids of decisions unique.
+    `admin_secret` opens the admin API whatever keys there are.
     """
 
     metrics_kind: ClassVar[type[GatewayMetrics]] = GatewayMetrics
@@ -78,6 +79,7 @@ class GatewayApp:
         journal: Journal,
         clock: Clock,
         nonce: str,
+        admin_secret: str | None = None,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         self._settings = settings
@@ -86,6 +88,7 @@ class GatewayApp:
         self._registry = registry
         self._clock = clock
         self._nonce = nonce
+        self._admin_secret = admin_secret
         self._tracer = tracer
         self._ids = 0
         self._log = Log("axiom.gateway", clock)
@@ -128,6 +131,10 @@ class GatewayApp:
             idle_ms=settings.engine_idle_ms,
         )
 
+    def ops(self) -> App:
+        """The ASGI app of health and metrics."""
+        return Starlette(routes=ops_routes(self.metrics.registry, self.readiness))
+
     async def start(self, owner: Owner) -> App:
         """Start all tasks in `owner`; returns the ASGI app to serve."""
         settings = self._settings
@@ -135,7 +142,10 @@ class GatewayApp:
         desired = await self._registry.bucket(keys.DESIRED_BUCKET)
         self._watch = DesiredWatch(desired, self._log, self._desired_changed)
         self._known = KnownDesired(self._watch, self._bus, self._clock)
-        self._access = Access(known=lambda: self._watch.synced)
+        self._access = Access(
+            known=lambda: self._watch.synced,
+            admin_secret=self._admin_secret,
+        )
         publisher = InFlightPublisher(
             self._bus,
             self._clock,
@@ -215,8 +225,7 @@ class GatewayApp:
                 more=(partial(add_decisions, desk=desk),),
             )
         )
-        ops = ops_routes(self.metrics.registry, self.readiness)
-        return Starlette(routes=[*ops, Mount("/admin/v1", app=admin)])
+        return Starlette(routes=[Mount("/admin/v1", app=admin)])
 
     async def drain(self) -> None:
         """Take no new requests; return when those under way have ended, cut after the bound."""

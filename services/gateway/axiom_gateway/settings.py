@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import socket
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -25,6 +26,11 @@ class GatewaySettings(ServiceSettings):
     """What one gateway needs to know. All waits and queues are bounded by something here."""
 
     port: Port = 8080
+    """Of the APIs: `/v1` and `/admin/v1`."""
+    ops_port: Port = 9101
+    """Of health and metrics, which ask for no key."""
+    admin_key_file: Path | None = None
+    """Holds a secret that this gateway takes for an admin's, whatever keys the registry holds."""
     gateway: Token = Field(default_factory=_own_name)
     """Unique in its region: peers and agents know its requests by it."""
     default_profile: str = "axiom"

@@ -1,0 +1,40 @@
+"""Files that hold the secret of a key: made once, for their owner alone to read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.runtime.settings import read_secret
+
+SECRET_BYTES = 32
+SECRET_PREFIX = "axk-"
+_FILE_MODE = 0o600
+
+
+def make_key_file(path: Path) -> str:
+    """Make a new secret, write it into a new file, and return it.
+
+    ConflictError when the file is there: a secret that is lost can't be made again.
+    """
+    secret = SECRET_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+    except FileExistsError as error:
+        raise ConflictError(f"{path} is there; a key is never overwritten") from error
+    except OSError as error:
+        raise UnavailableError(f"{path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secret + "\n")
+    return secret
+
+
+def key_file(path: Path) -> str:
+    """The secret in a file, which is made where it is missing; SettingsError when it holds none."""
+    if not path.exists():
+        return make_key_file(path)
+    secret = read_secret(path)
+    assert secret is not None
+    return secret
