@@ -95,6 +95,7 @@ _WAITING = (
         "Requests refused. unknown-model is the client's; all others say that the fleet could not.",
         RATE,
         (counted(Gateway.REFUSALS, "reason"), "{{region}} {{reason}}"),
+        width=12,
     ),
     graph(
         "Hold time",
@@ -102,6 +103,7 @@ _WAITING = (
         SECONDS,
         (quantile(0.5, Gateway.HOLD), "{{region}} half"),
         (quantile(0.95, Gateway.HOLD), "{{region}} 95 %"),
+        width=12,
     ),
     graph(
         "Held and quarantined",
@@ -110,6 +112,7 @@ _WAITING = (
         COUNT,
         (total(now(Gateway.HELD)), "{{region}} held"),
         (total(rate(Gateway.QUARANTINES)), "{{region}} quarantined a second"),
+        width=12,
     ),
     graph(
         "Engines left out, by reason",
@@ -117,6 +120,7 @@ _WAITING = (
         "sees it.",
         COUNT,
         (highest(now(Gateway.LEFT_OUT), "reason"), "{{region}} {{reason}}"),
+        width=12,
     ),
 )
 
@@ -129,6 +133,7 @@ _TOLD = (
         (total(rate(Gateway.DECISIONS_TOLD)), "{{region}} told"),
         (total(rate(Gateway.DECISIONS_SAMPLED_OUT)), "{{region}} sampled out"),
         (total(rate(Gateway.DECISIONS_DROPPED)), "{{region}} lost"),
+        width=12,
     ),
     graph(
         "Spans of traces",
@@ -137,6 +142,7 @@ _TOLD = (
         (total(rate(Gateway.SPANS)), "{{region}} ended"),
         (total(rate(Gateway.SPANS_SENT)), "{{region}} taken by the collector"),
         (total(rate(Gateway.SPANS_NOT_SENT)), "{{region}} not taken"),
+        width=12,
     ),
 )
 
