@@ -146,6 +146,10 @@ class MetricSet:
         """A counter to count with."""
         return Counter(name.name, name.about, name.label_names, registry=self.registry)
 
+    def own_counter(self, name: CounterName) -> OwnCounter:
+        """A cheap one, for one thread and with labels."""
+        return OwnCounter(name, self.registry)
+
     def read_counter(self, name: CounterName, read: Callable[[], float]) -> None:
         """A counter that somebody else counts; `read` at each scrape."""
         _ReadCounter(name, read, self.registry)
@@ -182,6 +186,40 @@ class MetricSet:
     def own_histogram(self, name: HistogramName) -> OwnHistogram:
         """A cheap one, for one thread and without labels."""
         return OwnHistogram(name, self.registry)
+
+
+class Count:
+    """How often something was counted."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def inc(self) -> None:
+        """Once more."""
+        self.count += 1
+
+
+class OwnCounter(Collector):
+    """A counter with labels for one thread, as `OwnHistogram` is a histogram."""
+
+    def __init__(self, name: CounterName, registry: CollectorRegistry) -> None:
+        self._name = name
+        self._counts: dict[tuple[str, ...], Count] = {}
+        registry.register(self)
+
+    def labels(self, *values: str) -> Count:
+        """What counts for these values, in the order of the labels; to be kept by who counts."""
+        return self._counts.setdefault(values, Count())
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """What a scrape reads."""
+        name = self._name
+        family = CounterMetricFamily(name.name, name.about, labels=name.label_names)
+        for values, kept in self._counts.items():
+            family.add_metric(values, kept.count)
+        yield family
 
 
 class OwnHistogram(Collector):

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from axiom_common.model.decision import Decision, Query
 from axiom_common.model.outcome import Outcome
 
@@ -30,43 +32,48 @@ class RequestRecord(NamedTuple):
     outcome: Outcome | None
 
 
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(RequestRecord)
+
+
 class DecisionLog:
     """A bounded ring of decisions, found by id. The oldest ids go first.
 
-    `on_end` hears of each request that ended.
+    `on_end` hears of each request that ended. What ended is kept as bytes: a decision is some
+    hundred objects, and ten thousand of them are memory that no cache of a CPU holds. To make them
+    there, and to free them there, cost each request more than to encode its own.
     """
 
     def __init__(self, ids_max: int = IDS_MAX) -> None:
         self._ids_max = ids_max
-        self._records: OrderedDict[str, tuple[DecisionRecord, ...]] = OrderedDict()
-        self._outcomes: dict[str, Outcome] = {}
+        self._kept: OrderedDict[str, tuple[DecisionRecord, ...] | bytes] = OrderedDict()
         self.on_end: Callable[[tuple[DecisionRecord, ...], Outcome], None] = _ignore
 
     def add(self, record: DecisionRecord) -> None:
-        """Keep a decision."""
-        self._keep(record.id, (*self._records.get(record.id, ()), record))
+        """Keep a decision of a request that is under way."""
+        self._keep(record.id, (*self._decisions(record.id), record))
 
     def end(self, decision_id: str, outcome: Outcome) -> None:
         """Keep what became of a request."""
-        decisions = self._records.get(decision_id)
-        if decisions is None:
-            decisions = ()
-            self._keep(decision_id, decisions)
-        self._outcomes[decision_id] = outcome
+        decisions = self._decisions(decision_id)
+        self._keep(decision_id, _ENCODER.encode((decisions, outcome)))
         self.on_end(decisions, outcome)
 
     def get(self, decision_id: str) -> RequestRecord | None:
         """What is known of one id; None when unknown or forgotten."""
-        decisions = self._records.get(decision_id)
-        if decisions is None:
-            return None
-        return RequestRecord(decisions, self._outcomes.get(decision_id))
+        kept = self._kept.get(decision_id)
+        if isinstance(kept, bytes):
+            return _DECODER.decode(kept)
+        return None if kept is None else RequestRecord(kept, None)
 
-    def _keep(self, decision_id: str, decisions: tuple[DecisionRecord, ...]) -> None:
-        self._records[decision_id] = decisions
-        if len(self._records) > self._ids_max:
-            oldest, _ = self._records.popitem(last=False)
-            self._outcomes.pop(oldest, None)
+    def _decisions(self, decision_id: str) -> tuple[DecisionRecord, ...]:
+        kept = self._kept.get(decision_id, ())
+        return _DECODER.decode(kept).decisions if isinstance(kept, bytes) else kept
+
+    def _keep(self, decision_id: str, kept: tuple[DecisionRecord, ...] | bytes) -> None:
+        self._kept[decision_id] = kept
+        if len(self._kept) > self._ids_max:
+            self._kept.popitem(last=False)
 
 
 def _ignore(decisions: tuple[DecisionRecord, ...], outcome: Outcome) -> None:

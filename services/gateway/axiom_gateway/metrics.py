@@ -23,29 +23,26 @@ class GatewayMetrics:
         self.registry = metrics.registry
         self._status = CappedLabel(Gateway.STATUS)
         self._profile = CappedLabel(Gateway.PROFILE)
-        self._requests = metrics.counter(Gateway.REQUESTS)
-        self._decisions = metrics.counter(Gateway.DECISIONS)
         self._quarantines = metrics.counter(Gateway.QUARANTINES)
         self._refusals = metrics.counter(Gateway.REFUSALS)
         self._ensures = metrics.counter(Gateway.ENSURES)
-        self._tries = metrics.counter(Gateway.TRIES)
         self._retries = metrics.counter(Gateway.RETRIES)
         self._invalid = metrics.counter(Gateway.INVALID)
         self._first_byte = metrics.own_histogram(Gateway.FIRST_BYTE)
         self._hold = metrics.own_histogram(Gateway.HOLD)
         self._decision = metrics.own_histogram(Gateway.DECISION)
-        # Children by label values: the library's own look-up locks and costs more than a decision.
-        self._request_child = cache(self._requests.labels)
-        self._decision_child = cache(self._decisions.labels)
-        self._try_child = cache(self._tries.labels)
+        # What every request counts. A look-up by labels costs as much as a part of a decision.
+        self._request_count = cache(metrics.own_counter(Gateway.REQUESTS).labels)
+        self._decision_count = cache(metrics.own_counter(Gateway.DECISIONS).labels)
+        self._try_count = cache(metrics.own_counter(Gateway.TRIES).labels)
 
     def request(self, endpoint: str, status: int) -> None:
         """A request ended with `status` (499: its client had gone)."""
-        self._request_child(endpoint, self._status(str(status))).inc()
+        self._request_count(endpoint, self._status(str(status))).inc()
 
     def decision(self, profile: str, outcome: str, duration_ms: float) -> None:
         """A decision was taken: `outcome` is a load kind or `no-winner`."""
-        self._decision_child(self._profile(profile), outcome).inc()
+        self._decision_count(self._profile(profile), outcome).inc()
         self._decision.observe(duration_ms / 1e3)
 
     def quarantined(self) -> None:
@@ -62,7 +59,7 @@ class GatewayMetrics:
 
     def tried(self, verdict: str) -> None:
         """A try ended."""
-        self._try_child(verdict).inc()
+        self._try_count(verdict).inc()
 
     def retry(self) -> None:
         """A try failed that the client saw nothing of."""
