@@ -7,12 +7,15 @@ A route without a role is a defect that keeps the gateway from starting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
+from starlette.routing import BaseRoute
 
 from axiom_common.errors import AxiomError, SettingsError, UnavailableError
 from axiom_common.model.access import ApiKey, Role
@@ -23,7 +26,7 @@ from axiom_gateway.asgi import App, Receive, Scope, Send
 
 OWN_KEY = "admin-key-file"
 """What the key is called that a gateway has from its settings."""
-_SCHEME = "bearer"
+_GIVEN = re.compile(rf"bearer +([!-~]{{1,{SECRET_MAX}}}) *", re.IGNORECASE)
 _KEY = "axiom.key"
 """In the scope of a request: the ApiKey that it came with."""
 
@@ -57,19 +60,28 @@ class Access:
         """These are all keys from now on."""
         self._by_digest = {key.digest: key for key in keys.values()} | self._own
 
-    def key_in(self, authorization: str | None) -> ApiKey:
-        """The key that a request came with; UnauthenticatedError when it is none, UnavailableError
-        while that can't be known."""
-        scheme, _, secret = (authorization or "").partition(" ")
-        secret = secret.strip()
-        if scheme.lower() != _SCHEME or not 0 < len(secret) <= SECRET_MAX:
+    @property
+    def has_own(self) -> bool:
+        """Whether there is a key that the registry does not know."""
+        return bool(self._own)
+
+    def key_in(self, authorization: Sequence[str]) -> ApiKey:
+        """The key in a request's Authorization headers, of which there must be one.
+        UnauthenticatedError when it is none, UnavailableError while that can't be known."""
+        given = _GIVEN.fullmatch(authorization[0]) if len(authorization) == 1 else None
+        if given is None:
             raise UnauthenticatedError("a key is needed: Authorization: Bearer SECRET")
-        key = self._by_digest.get(digest_of(secret))
+        key = self._by_digest.get(digest_of(given[1]))
         if key is not None:
             return key
         if not self._known():
             raise UnavailableError("which keys there are is not known yet")
         raise UnauthenticatedError("the key is not valid")
+
+    def grants(self, key: ApiKey, needed: Role) -> bool:
+        """Whether a key that a request came with grants this still."""
+        now = self._by_digest.get(key.digest)
+        return now is not None and now.role.grants(needed)
 
 
 class Needs:
@@ -78,7 +90,7 @@ class Needs:
     def __init__(self, role: Role) -> None:
         self.role = role
 
-    def __call__(self, request: Request) -> None:
+    async def __call__(self, request: Request) -> None:
         """ForbiddenError when the caller's key grants less."""
         key = caller(request)
         if not key.role.grants(self.role):
@@ -109,17 +121,20 @@ def require_roles(app: FastAPI) -> None:
             raise SettingsError(f"admin API: the route {getattr(route, 'path', route)} has no role")
 
 
-def authenticated(app: App, access: Access) -> App:
-    """The same app for those with a key, who may then do what their key grants."""
+class Authenticated:
+    """`app` for those with a key, who may then do what their key grants. `routes` are its own."""
 
-    async def with_key(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                given = HTTPConnection(scope).headers.get(headers.AUTHORIZATION)
-                scope = {**scope, _KEY: access.key_in(given)}
-            except AxiomError as error:
-                await problem_of(error)(scope, receive, send)
-                return
-        await app(scope, receive, send)
+    def __init__(self, app: App, access: Access, routes: Sequence[BaseRoute] = ()) -> None:
+        self.routes: Final = routes
+        self._app = app
+        self._access = access
 
-    return with_key
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        given = HTTPConnection(scope).headers.getlist(headers.AUTHORIZATION)
+        try:
+            key = self._access.key_in(given)
+        except AxiomError as error:
+            await problem_of(error)(scope, receive, send)
+            return
+        await self._app({**scope, _KEY: key}, receive, send)

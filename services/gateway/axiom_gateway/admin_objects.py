@@ -138,7 +138,7 @@ class Objects(Generic[T]):
         self, name: str, wanted: rest.Body, asked: Write, response: Response
     ) -> tuple[rest.DeclaredShape, Outcome]:
         """Make it, or make it so; what stands then, and what was done."""
-        return await self._change(
+        return await self.change(
             name, lambda current: self.kind.value(name, wanted, current), asked, response
         )
 
@@ -153,7 +153,7 @@ class Objects(Generic[T]):
             shown = self.kind.shape(Stored(current, 0), 0.0)
             return self.kind.value(name, merged(shown, patch, self.kind.body), current)
 
-        shape, _ = await self._change(name, edit, asked, response)
+        shape, _ = await self.change(name, edit, asked, response)
         return shape
 
     async def delete(self, name: str, asked: Write) -> None:
@@ -165,9 +165,10 @@ class Objects(Generic[T]):
         )
         await self._known.settled(revision)
 
-    async def _change(
+    async def change(
         self, name: str, edit: Callable[[T | None], T], asked: Write, response: Response
     ) -> tuple[rest.DeclaredShape, Outcome]:
+        """Make it what `edit` makes of what stands; what stands then, and what was done."""
         public_name(name, path="name")
         self._refuse_built_in(name)
 

@@ -44,6 +44,8 @@ from axiom_common.wire import headers, rest
 from axiom_gateway.watch import TooManyWatchersError
 
 RETRY_AFTER_S = 2
+CHALLENGE = 'Bearer realm="axiom"'
+"""What a refusal for want of a key asks for."""
 DETAIL_MAX, PATH_MAX = 500, 100
 """Characters of what a client sent that its problem says back."""
 _LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
@@ -134,7 +136,7 @@ def problem_of(error: AxiomError) -> Response:
     path = error.path if isinstance(error, InvalidInputError) else None
     response = _problem(error.code, _status_of(error), str(error), path=path)
     if isinstance(error, UnauthenticatedError):
-        response.headers[headers.WWW_AUTHENTICATE] = 'Bearer realm="axiom"'
+        response.headers[headers.WWW_AUTHENTICATE] = CHALLENGE
     return response
 
 

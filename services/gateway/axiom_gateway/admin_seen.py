@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from axiom_common.errors import NotFoundError
 from axiom_common.model.access import Role
 from axiom_common.model.ids import EngineId, NodeId, RegionId, engine_id, node_of, token
 from axiom_common.wire import rest, views
-from axiom_gateway.admin_access import Needs
+from axiom_gateway.admin_access import Needs, caller
 from axiom_gateway.admin_objects import AskedList, page_of, page_response
 from axiom_gateway.seen import SeenNodes, node_json, node_view
 from axiom_gateway.watch import EVENT_STREAM, NAMED_MAX, Watches, WatchResponse
@@ -102,8 +102,9 @@ def add_seen(router: APIRouter, view: Callable[[], AdminView], watches: Watches)
         dependencies=needs,
         tags=["nodes"],
     )
-    async def watch(node: WatchedNodes = ()) -> Response:
-        return WatchResponse(watches, [NodeId(token(name, path="node")) for name in node])
+    async def watch(request: Request, node: WatchedNodes = ()) -> Response:
+        named = [NodeId(token(name, path="node")) for name in node]
+        return WatchResponse(watches, named, caller(request))
 
     @router.get("/status", dependencies=needs, tags=["status"])
     async def status() -> rest.Status:

@@ -73,6 +73,11 @@ class Exchange:
         value = self._asked.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
+    def all_headers(self, name: str) -> list[str]:
+        """Every request header of this name, as often as it came; `name` in lower case."""
+        wanted = name.encode()
+        return [value.decode("latin-1") for key, value in self._scope["headers"] if key == wanted]
+
     def raw_header(self, name: bytes) -> bytes | None:
         """A request header as it came; `name` in lower case."""
         return self._asked.get(name)
@@ -88,8 +93,7 @@ class Exchange:
         """
         announced = self.header("content-length")
         if announced is not None and announced.isdigit() and int(announced) > bytes_max:
-            # Answered at once; the rest comes all the same, unless its client asked first.
-            self._drops_rest = self.header("expect") is None
+            self.skip_body()
             raise too_large(bytes_max)
         parts: list[bytes] = []
         size = 0
@@ -104,6 +108,10 @@ class Exchange:
             self.buffered_bytes += len(part)
             parts.append(part)
         return b"".join(parts) if len(parts) > 1 else parts[0]
+
+    def skip_body(self) -> None:
+        """It is answered at once; its body comes all the same, unless its client asks first."""
+        self._drops_rest = self.header("expect") is None
 
     async def _part(self) -> bytes:
         message = await self._receive()

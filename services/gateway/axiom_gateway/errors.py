@@ -2,6 +2,8 @@
 
 | reason | status | Retry-After |
 | --- | --- | --- |
+| invalid_api_key | 401 | |
+| keys-unknown | 503 | yes |
 | unknown-model | 404 | |
 | all-saturated, all-quarantined | 429 | yes |
 | no-engine, shutting-down, and what an agent gives for a load | 503 | yes |
@@ -94,6 +96,22 @@ def too_large(bytes_max: int) -> ApiError:
 def too_slow() -> ApiError:
     """A body that does not come, 408."""
     return ApiError("The request body took too long to come.", status=408, code="body_too_slow")
+
+
+def invalid_key(detail: str) -> ApiError:
+    """No key, or one that is none here, 401."""
+    return ApiError(f"Incorrect API key: {detail}.", status=401, code="invalid_api_key")
+
+
+def keys_unknown() -> ApiError:
+    """Nobody can say yet whether a key is valid, 503."""
+    return ApiError(
+        "This gateway does not know yet which API keys there are.",
+        status=503,
+        kind="server_error",
+        code="keys-unknown",
+        retry_after_s=_RETRY_AFTER_S[503],
+    )
 
 
 def unknown_model(name: str, known: Sequence[str]) -> ApiError:

@@ -26,6 +26,7 @@ from axiom_gateway.errors import ApiError
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.openai_requests import Endpoint, parse
 from axiom_gateway.settings import GatewaySettings
+from axiom_gateway.v1_access import V1Access
 
 PREFIX = "/v1/"
 MODELS = "/v1/models"
@@ -59,6 +60,7 @@ class V1:
         started: asyncio.Event,
         tracer: Tracer,
         catalog_known: Callable[[], bool],
+        access: V1Access,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -72,6 +74,7 @@ class V1:
         self._started = started
         self._tracer = tracer
         self._catalog_known = catalog_known
+        self._access = access
         self._under_way: set[Exchange] = set()
         self._buffered_bytes = 0
         self._draining = False
@@ -95,6 +98,7 @@ class V1:
         exchange = Exchange(scope, receive, send)
         endpoint = _ENDPOINTS.get(exchange.path)
         try:
+            self._access.admit(exchange)
             if endpoint is not None and exchange.method == "POST":
                 await self._generate(exchange, endpoint)
             elif exchange.method == "GET" and exchange.path == MODELS:

@@ -31,6 +31,8 @@ class GatewaySettings(ServiceSettings):
     """Of health and metrics, which ask for no key."""
     admin_key_file: Path | None = None
     """Holds a secret that this gateway takes for an admin's, whatever keys the registry holds."""
+    require_key: bool = False
+    """Whether `/v1` takes requests with a key only, of any role."""
     gateway: Token = Field(default_factory=_own_name)
     """Unique in its region: peers and agents know its requests by it."""
     default_profile: str = "axiom"

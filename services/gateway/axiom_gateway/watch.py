@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.responses import Response
 
 from axiom_common.errors import AxiomError, UnavailableError
+from axiom_common.model.access import ApiKey
 from axiom_common.model.ids import NodeId
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.http_protocol import ABORT
@@ -27,6 +28,7 @@ from axiom_gateway.asgi import Message, Receive, Scope, Send
 from axiom_gateway.seen import SeenNodes, node_json
 
 WATCHERS_MAX = 64
+WATCHERS_A_KEY_MAX = 32
 NAMED_MAX = 256
 """Nodes that one watcher may name."""
 FIGURES_MS = 50.0
@@ -50,10 +52,12 @@ class TooManyWatchersError(AxiomError):
 
 
 class Watcher:
-    """One client: which nodes it wants to hear of (None: all), and of which it has yet to."""
+    """One client: which nodes it wants to hear of (None: all), and of which it has yet to. `key` is
+    what it came with."""
 
-    def __init__(self, nodes: frozenset[NodeId] | None) -> None:
+    def __init__(self, nodes: frozenset[NodeId] | None, key: ApiKey) -> None:
         self.nodes = nodes
+        self.key = key
         self.untold: dict[NodeId, None] = {}
         self.woken = asyncio.Event()
         self.closed = False
@@ -97,6 +101,8 @@ class Watches:
         self._turn = asyncio.Lock()
         self._next_turn_ms = 0.0
         self._closed = False
+        self.may_watch: Callable[[ApiKey], bool] = lambda _: True
+        """Whether a key that a request came with grants it still."""
 
     def __len__(self) -> int:
         """How many watch."""
@@ -116,15 +122,19 @@ class Watches:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(FIGURES_MS / 1e3, self._tell_later)
 
-    def open(self, nodes: Iterable[NodeId]) -> Watcher:
+    def open(self, nodes: Iterable[NodeId], key: ApiKey) -> Watcher:
         """A watcher of these nodes, of all if there are none; UnavailableError at the end of the
         process, TooManyWatchersError."""
         if self._closed:
             raise UnavailableError("this gateway ends: watch another")
+        if not self.may_watch(key):
+            raise UnavailableError("the key has just been changed: ask again")
         if len(self._watchers) >= WATCHERS_MAX:
             raise TooManyWatchersError(f"{WATCHERS_MAX} watch already")
+        if sum(one.key.name == key.name for one in self._watchers) >= WATCHERS_A_KEY_MAX:
+            raise TooManyWatchersError(f"{WATCHERS_A_KEY_MAX} watch with the key {key.name!r}")
         wanted = frozenset(nodes)
-        watcher = Watcher(wanted or None)
+        watcher = Watcher(wanted or None, key)
         self._watchers.add(watcher)
         self._named.update(wanted)
         self._of_all += not wanted
@@ -145,6 +155,12 @@ class Watches:
             unwatched = self._events.keys() - self._named.keys()
             for node in unwatched:
                 del self._events[node]
+
+    def keys_changed(self) -> None:
+        """End those whose key is not what it was."""
+        for watcher in self._watchers:
+            if not self.may_watch(watcher.key):
+                watcher.close()
 
     def close(self) -> None:
         """End all, and take no more."""
@@ -194,16 +210,18 @@ class Watches:
 
 
 class WatchResponse(Response):
-    """The answer to one watcher, until the client goes, does not read, or the process ends."""
+    """The answer to one watcher, until the client goes or does not read, its key is withdrawn, or
+    the process ends."""
 
-    def __init__(self, watches: Watches, nodes: Iterable[NodeId]) -> None:
+    def __init__(self, watches: Watches, nodes: Iterable[NodeId], key: ApiKey) -> None:
         super().__init__(media_type=EVENT_STREAM)
         self._watches = watches
         self._nodes = nodes
+        self._key = key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; raises what `Watches.open` does before anything is sent."""
-        watcher = self._watches.open(self._nodes)
+        watcher = self._watches.open(self._nodes, self._key)
         try:
             async with asyncio.TaskGroup() as group:
                 gone = group.create_task(_until_gone(receive, watcher), name="watch client")

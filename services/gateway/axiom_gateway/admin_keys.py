@@ -1,0 +1,208 @@
+"""API keys over REST: made, given another role or another secret, withdrawn.
+
+A secret is told in the answer that made it and nowhere else: at rest there is its digest, which is
+in no answer. The last admin's key stays, unless this gateway has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from axiom_common.errors import NameTakenError, NotFoundError
+from axiom_common.model.access import ApiKey, Role
+from axiom_common.model.ids import public_name
+from axiom_common.runtime.api_secret import new_secret
+from axiom_common.runtime.desired_store import ANY_VERSION, DesiredStore, Outcome
+from axiom_common.wire import headers, rest
+from axiom_common.wire.desired import Stored
+from axiom_gateway.admin_access import OWN_KEY, Access, Needs, digest_of
+from axiom_gateway.admin_bodies import parsed_body, takes
+from axiom_gateway.admin_objects import Kind, Objects, add_patch_and_delete, add_reads
+from axiom_gateway.admin_problems import AdminError
+from axiom_gateway.admin_writes import Write, WriteAsked
+from axiom_gateway.known_desired import KnownDesired
+
+KEYS_MAX = 1_000
+
+
+class LastAdminKeyError(AdminError):
+    """Without this key nobody could make keys any more."""
+
+    code = "last-admin-key"
+    status = HTTPStatus.CONFLICT
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is the last key of an admin: make another one first")
+
+
+class Keys(Objects[ApiKey]):
+    """What the routes do. `unix_s` is the wall time."""
+
+    def __init__(
+        self, store: DesiredStore, known: KnownDesired, access: Access, unix_s: Callable[[], float]
+    ) -> None:
+        super().__init__(_kind(known, access), store, known)
+        self._access = access
+        self._unix_s = unix_s
+
+    async def put_key(
+        self, name: str, role: Role, asked: Write, response: Response
+    ) -> rest.DeclaredShape:
+        """Make a key, its secret in the answer, or give it another role."""
+        secret = new_secret()
+        made = ApiKey(
+            name=public_name(name, path="name"),
+            role=role,
+            digest=digest_of(secret),
+            created_ms=int(self._unix_s() * 1e3),
+        )
+
+        def edit(current: ApiKey | None) -> ApiKey:
+            return made if current is None else replace(current, role=role)
+
+        shape, outcome = await self.change(name, edit, asked, response)
+        return _telling(shape, secret, response) if _is_new(outcome, asked) else shape
+
+    async def rotate(self, name: str, asked: Write, response: Response) -> rest.DeclaredShape:
+        """Give it another secret, told in the answer; the one before is void."""
+        secret = new_secret()
+
+        def edit(current: ApiKey | None) -> ApiKey:
+            if current is None:
+                raise NotFoundError(f"{name!r} is not declared")
+            return replace(current, digest=digest_of(secret))
+
+        if_version = ANY_VERSION if asked.if_version is None else asked.if_version
+        shape, _ = await self.change(name, edit, replace(asked, if_version=if_version), response)
+        return shape if asked.dry_run else _telling(shape, secret, response)
+
+    async def change(
+        self,
+        name: str,
+        edit: Callable[[ApiKey | None], ApiKey],
+        asked: Write,
+        response: Response,
+    ) -> tuple[rest.DeclaredShape, Outcome]:
+        """As of any object, but an admin's key that was the last one is put back."""
+        before: ApiKey | None = None
+        after: ApiKey | None = None
+
+        def noted(current: ApiKey | None) -> ApiKey:
+            nonlocal before, after
+            before, after = current, edit(current)
+            return after
+
+        changed = await super().change(name, noted, asked, response)
+        if not asked.dry_run and _is_admin(before) and not _is_admin(after):
+            await self._keep_an_admin(before, ANY_VERSION)
+        return changed
+
+    async def delete(self, name: str, asked: Write) -> None:
+        """As of any object, but an admin's key that was the last one is put back."""
+        before = await self._store.get(ApiKey, name)
+        await super().delete(name, asked)
+        if before is not None and not asked.dry_run and _is_admin(before.value):
+            await self._keep_an_admin(before.value, None)
+
+    async def _keep_an_admin(self, before: ApiKey | None, if_version: int | None) -> None:
+        """Look again, as another gateway may have taken away another admin's key meanwhile."""
+        assert before is not None
+        if self._access.has_own:
+            return
+        for name in _admins_but(before.name, self._known):
+            other = await self._store.get(ApiKey, name)
+            if other is not None and _is_admin(other.value):
+                return
+        await self._store.put(before, if_version=if_version)
+        raise LastAdminKeyError(before.name)
+
+
+def add_keys(router: APIRouter, keys: Keys) -> None:
+    """Add the routes."""
+    needs: list[Any] = [Depends(Needs(Role.ADMIN))]
+    kind = keys.kind
+
+    # Before the routes of one key, whose names may have any end.
+    @router.post(
+        "/keys/{name:path}:rotate",
+        response_model=kind.shown,
+        dependencies=needs,
+        tags=[kind.path],
+    )
+    async def rotate(name: str, asked: WriteAsked, response: Response) -> Any:
+        return await keys.rotate(public_name(name, path="name"), asked, response)
+
+    add_reads(router, keys)
+
+    @router.put(
+        "/keys/{name:path}",
+        response_model=kind.shown,
+        dependencies=needs,
+        tags=[kind.path],
+        openapi_extra=takes(kind.body),
+    )
+    async def put(name: str, asked: WriteAsked, request: Request, response: Response) -> Any:
+        body = await parsed_body(request, rest.ApiKeyPut)
+        body.name_like(name)
+        return await keys.put_key(name, body.role, asked, response)
+
+    add_patch_and_delete(router, keys)
+
+
+def _kind(known: KnownDesired, access: Access) -> Kind[ApiKey]:
+    def value(_: str, body: Any, current: ApiKey | None) -> ApiKey:
+        assert isinstance(body, rest.ApiKeyPut)
+        assert current is not None
+        body.name_like(current.name)
+        return replace(current, role=body.role)
+
+    def shape(stored: Stored[ApiKey], staleness_ms: float) -> rest.ApiKeyView:
+        return rest.ApiKeyView.of(stored, staleness_ms=staleness_ms)
+
+    def guard(name: str, wanted: ApiKey | None) -> None:
+        if name == OWN_KEY:
+            raise NameTakenError(f"{name!r} is what a gateway calls its own key", path="name")
+        stays = _is_admin(wanted) or access.has_own
+        if not stays and _is_admin(_key(known, name)) and not _admins_but(name, known):
+            raise LastAdminKeyError(name)
+
+    return Kind(
+        path="keys",
+        of=ApiKey,
+        body=rest.ApiKeyPut,
+        shown=rest.ApiKeyView,
+        read=Role.ADMIN,
+        write=Role.ADMIN,
+        count_max=KEYS_MAX,
+        value=value,
+        shape=shape,
+        guard=guard,
+    )
+
+
+def _key(known: KnownDesired, name: str) -> ApiKey | None:
+    return next((s.value for s in known.stored(ApiKey) if s.value.name == name), None)
+
+
+def _admins_but(name: str, known: KnownDesired) -> list[str]:
+    keys = (stored.value for stored in known.stored(ApiKey))
+    return [key.name for key in keys if key.name != name and _is_admin(key)]
+
+
+def _is_admin(key: ApiKey | None) -> bool:
+    return key is not None and key.role is Role.ADMIN
+
+
+def _is_new(outcome: Outcome, asked: Write) -> bool:
+    return outcome is Outcome.CREATED and not asked.dry_run
+
+
+def _telling(shape: rest.DeclaredShape, secret: str, response: Response) -> rest.DeclaredShape:
+    """The answer with the secret, which nobody on the way may keep."""
+    response.headers[headers.CACHE_CONTROL] = "no-store"
+    return shape.model_copy(update={"secret": secret})
