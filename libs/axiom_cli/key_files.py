@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
 from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.runtime.api_secret import new_secret
 from axiom_common.runtime.settings import read_secret
 
-SECRET_BYTES = 32
-SECRET_PREFIX = "axk-"
 _FILE_MODE = 0o600
 
 
@@ -19,7 +17,7 @@ def make_key_file(path: Path) -> str:
 
     ConflictError when the file is there: a secret that is lost can't be made again.
     """
-    secret = SECRET_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+    secret = new_secret()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     except FileExistsError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+import stat
 from pathlib import Path
 
 from axiom_common.drivers.nats_bus import NatsBus
@@ -104,6 +105,12 @@ def _journal(connection: NatsConnection, settings: GatewaySettings, clock: Clock
     )
 
 
+def _warn_of_readers(key_file: Path | None) -> None:
+    if key_file is not None and key_file.stat().st_mode & stat.S_IROTH:
+        log = Log(f"axiom.{SERVICE}", SystemClock())
+        log.warning("everybody can read the admin's key", file=str(key_file))
+
+
 def main(kind: type[GatewayApp] = GatewayApp) -> None:
     """Entry point of `axiom-gateway`, and of a kind that is only measured (`axiom bench`)."""
     parser = argparse.ArgumentParser(
@@ -129,6 +136,7 @@ def main(kind: type[GatewayApp] = GatewayApp) -> None:
     except SettingsError as error:
         exit_on_bad_settings(error)
     set_up_logging(SERVICE, settings.log_level)
+    _warn_of_readers(settings.admin_key_file)
     run_process(lambda group, stop: serve(settings, admin_secret, cache, group, stop, kind))
 
 
