@@ -76,8 +76,9 @@ def node(region: RegionId, name: NodeId) -> Node:
 
 
 def gateway(region: RegionId) -> Permissions:
-    """Gateways ask agents, tell what they have in flight, and write what people declare."""
-    incarnations = keys.incarnation_bucket(region)
+    """Gateways ask agents, tell what they have in flight, and write what people declare; plans they
+    only show."""
+    incarnations, requests = keys.incarnation_bucket(region), keys.request_bucket(region)
     return Permissions(
         publish=(
             subjects.gateway_inflight(region, GatewayId(ANY)),
@@ -89,6 +90,11 @@ def gateway(region: RegionId) -> Permissions:
             *_makes(incarnations),
             _record(incarnations, keys.GATEWAY_INCARNATION),
             *_owns(keys.DESIRED_BUCKET, ALL),
+            *_makes(keys.PLAN_BUCKET),
+            *_gets(keys.PLAN_BUCKET),
+            *_makes(requests),
+            *_gets(requests),
+            _record(requests, ANY),
         ),
         subscribe=(
             subjects.all_node_reports(region),
