@@ -33,6 +33,7 @@ from axiom_common.testing.journal import FakeJournal
 from axiom_common.testing.registry import FakeRegistry
 from axiom_common.testing.shadow_cache import FakeShadowCache
 from axiom_common.wire import desired, keys, subjects
+from axiom_common.wire import headers as names
 from axiom_common.wire.reports import decode_node_report
 from axiom_common.wire.schemas import ResyncRequest, encode
 from axiom_gateway.app import GatewayApp
@@ -49,6 +50,7 @@ BASE_MODEL = "base"
 HOST = "127.0.0.1"
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+ADMIN_SECRET = "axk-of-the-admin-of-a-region-in-a-test"
 
 
 class SimEngine:
@@ -163,9 +165,15 @@ class Region:
     def _superseded(self) -> None:
         raise AssertionError("one agent at a time")
 
-    async def start_gateway(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> Gateway:
+    async def start_gateway(
+        self,
+        *,
+        tracer: Tracer = NO_TRACER,
+        admin_secret: str | None = ADMIN_SECRET,
+        **settings: Any,
+    ) -> Gateway:
         told = GatewaySettings(region=REGION, **({"gateway": "gw"} | settings))
-        gateway = Gateway(self, told, tracer)
+        gateway = Gateway(self, told, tracer, admin_secret)
         await gateway.start()
         return gateway
 
@@ -222,18 +230,30 @@ class Answer:
         return [line[6:] if line == b"data: [DONE]" else json.loads(line[6:]) for line in lines]
 
 
+def key_header(secret: str) -> dict[str, str]:
+    """What a request with this key carries."""
+    return {names.AUTHORIZATION: f"Bearer {secret}"}
+
+
 async def _answer(response: aiohttp.ClientResponse) -> Answer:
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Answer(response.status, headers, await response.read())
 
 
 class Gateway:
-    """A gateway on a socket, and a client of it."""
+    """A gateway on a socket, and a client of it who has the admin's key if it has one."""
 
     def __init__(
-        self, region: Region, settings: GatewaySettings, tracer: Tracer = NO_TRACER
+        self,
+        region: Region,
+        settings: GatewaySettings,
+        tracer: Tracer = NO_TRACER,
+        admin_secret: str | None = ADMIN_SECRET,
     ) -> None:
         self.region = region
+        self.shown: list[str] = []
+        """What it showed of a first key."""
+        self._keys = key_header(admin_secret) if admin_secret is not None else {}
         self.bus = FakeBus(region.owner, region.hub)
         self.app = GatewayApp(
             settings,
@@ -243,6 +263,8 @@ class Gateway:
             journal=region.journal,
             clock=region.clock,
             nonce=settings.gateway,
+            admin_secret=admin_secret,
+            show=self.shown.append,
             tracer=tracer,
         )
         self._drain_s = settings.drain_ms / 1e3 + 2
@@ -253,7 +275,10 @@ class Gateway:
         self._server = HttpServer(asgi, host=HOST, port=0, drain_s=self._drain_s)
         self.url = f"http://{HOST}:{self._server.port}"
         self._serving = owner.create_task(self._server.serve(), name="gateway http")
-        self.client = aiohttp.ClientSession(self.url)
+        self.client = aiohttp.ClientSession(self.url, headers=self._keys)
+        self._ops = HttpServer(self.app.ops(), host=HOST, port=0)
+        self._ops_url = f"http://{HOST}:{self._ops.port}"
+        self._serving_ops = owner.create_task(self._ops.serve(), name="gateway ops")
 
     async def stop(self) -> None:
         self._server.stop()
@@ -261,6 +286,8 @@ class Gateway:
         await self._serving
         await self.app.stop()
         await self.client.close()
+        self._ops.stop()
+        await self._serving_ops
 
     async def sees(self, *engines: EngineId | str) -> None:
         """Wait until these engines may be chosen."""
@@ -284,8 +311,13 @@ class Gateway:
         async with self.client.post(path, data=io.BytesIO(data), headers=headers) as response:
             return await _answer(response)
 
-    async def get(self, path: str) -> Answer:
-        async with self.client.get(path) as response:
+    async def get(self, path: str, **headers: str) -> Answer:
+        async with self.client.get(path, headers=headers) as response:
+            return await _answer(response)
+
+    async def ops(self, path: str) -> Answer:
+        """Of health and metrics, asked without a key."""
+        async with aiohttp.request("GET", self._ops_url + path) as response:
             return await _answer(response)
 
     async def ask(self, model: str, *, stream: bool = False, tokens: int = 4) -> Answer:

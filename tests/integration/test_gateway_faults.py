@@ -260,11 +260,11 @@ async def test_what_comes_before_the_catalog_is_known_waits_and_is_no_404(region
         found = group.create_task(gateway.get("/v1/models/bot"), name="find")
         await eventually(lambda: gateway.app._v1.under_way == 2)
         await gateway.sees(*(engine.id for engine in region.engines))
-        assert (await gateway.get("/readyz")).status == 503
+        assert (await gateway.ops("/readyz")).status == 503
         region.registry.reconnect()
     assert [task.result().status for task in asking] == [200, 404]
     assert found.result().json["parent"] == BASE_MODEL
-    assert (await gateway.get("/readyz")).status == 200
+    assert (await gateway.ops("/readyz")).status == 200
     await gateway.stop()
 
 
@@ -276,13 +276,13 @@ async def test_a_gateway_starts_and_serves_without_bus_registry_and_cache(region
     gateway = Gateway(region, GatewaySettings(region=REGION, gateway="late", start_ms=300))
     gateway.bus.disconnect()
     await gateway.start()
-    ready = await gateway.get("/readyz")
+    ready = await gateway.ops("/readyz")
     assert (ready.status, ready.json["ready"]) == (503, False)
     assert set(ready.json["degraded"]) >= {"nats-away", "registry-away"}
     unknown = await gateway.ask(BASE_MODEL)
     assert (unknown.status, unknown.error["code"]) == (503, "no-engine")
     assert "retry-after" in unknown.headers
-    assert (await gateway.get("/readyz")).status == 200
+    assert (await gateway.ops("/readyz")).status == 200
     region.cache.away = False
     await eventually(lambda: gateway.app.state.engines)
     assert (await gateway.ask(BASE_MODEL)).status == 200
@@ -318,7 +318,7 @@ async def test_engines_of_a_dead_agent_are_used_while_they_answer_probes(region:
         await eventually(lambda: all(f.agent_dead and f.probe_ok for f in facts.values()))
         await eventually(lambda: "stale-telemetry" in gateway.app.degraded())
         assert (await gateway.ask(BASE_MODEL)).status == 200
-        nodes = (await gateway.get("/admin/v1/nodes")).json["nodes"]
+        nodes = (await gateway.get("/admin/v1/nodes")).json["items"]
         assert [node["liveness"] for node in nodes] == ["dead"]
         await region.engines[0].kill()
         await eventually(lambda: facts[region.engines[0].id].probe_ok is False)
