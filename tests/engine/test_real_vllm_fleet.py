@@ -359,6 +359,7 @@ async def fleet(
             region=region,
             gateway=GATEWAY,
             read=fleet.vector,
+            applied=lambda: 0,
         )
         owner.create_task(publisher.run(), name="vectors")
         taps = [Tap(place.real.tap, place.truth) for place in places]

@@ -81,7 +81,7 @@ class Server:
 
 
 async def post(engines: EngineConnections, server: Server, body: bytes = b"{}") -> EngineConnection:
-    connection = await engines.post(server.url, "/v1/x", b"", body)
+    connection = await engines.post(server.url, "/v1/x", b"", body, lambda: True)
     try:
         await connection.read_head()
     except UnavailableError:
@@ -294,6 +294,6 @@ def test_an_engine_that_can_not_be_reached_is_unavailable(run: Run, url: str) ->
     async def test() -> None:
         engines = EngineConnections(connect_s=1.0, idle_s=IDLE_S)
         with pytest.raises(UnavailableError):
-            await engines.post(url, "/v1/x", b"", b"{}")
+            await engines.post(url, "/v1/x", b"", b"{}", lambda: True)
 
     run(test)

@@ -66,6 +66,7 @@ async def forward(
         body=b'{"model":"bot~1"}',
         request_id="r-1",
         sent_ms=0.0,
+        may_send=lambda: True,
     )
     return await proxy.forward(to, client.exchange, lambda: seen.append(None))
 

@@ -120,7 +120,7 @@ def test_what_remains_of_dropped_gateways_is_bounded_and_ends() -> None:
         vectors.apply(
             GatewayId(f"g{number}"), incarnation=1, seq=1, full=True, counts=[], now_ms=now_ms
         )
-        assert len(vectors._expired) <= EXPIRED_MS / SILENT_MS
+        assert len(vectors._gone) <= EXPIRED_MS / SILENT_MS
     vectors.expire(1e9)
     vectors.expire(2e9)
-    assert not vectors._expired
+    assert not vectors._gone

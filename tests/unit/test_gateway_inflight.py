@@ -69,6 +69,7 @@ class Setting:
         hub = FakeHub()
         self.bus, self.peer = FakeBus(owner, hub), FakeBus(owner, hub)
         self.vector: dict[tuple[EngineId, EngineAdapter], int] = {}
+        self.applied = 0
         self.heard: list[InFlightReport] = []
         self.folded = InFlightVectors()
         self.agents = {node: Agent(self, node) for node in (NODE, OTHER)}
@@ -84,6 +85,7 @@ class Setting:
             region=REGION,
             gateway=GatewayId("g"),
             read=lambda: self.vector,
+            applied=lambda: self.applied,
         )
         self.owner.create_task(publisher.run(), name="publisher")
         await self.clock.advance(1)
@@ -99,6 +101,8 @@ class Setting:
             full=report.kind is ReportKind.FULL,
             counts=[(c.engine, c.adapter, c.count) for c in report.counts],
             now_ms=self.clock.now_ms(),
+            applied=report.applied,
+            left=report.kind is ReportKind.LEFT,
         )
 
 

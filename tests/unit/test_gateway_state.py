@@ -223,7 +223,7 @@ def test_people_are_shown_the_requests_of_all(setting: Setting) -> None:
     state = setting.state.engine(A)
     assert state is not None
     node = NodeState(region=REGION, node=NODE, incarnation=1, seq=1, engines=(state,))
-    [shown] = setting.state.shown(node).engines
+    [shown] = setting.state.shown.node(node).engines
     assert [r.in_flight for r in shown.residents] == [2 + 4 + 1]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from axiom_common.errors import WireError
@@ -16,6 +17,8 @@ from axiom_common.runtime.logging import Log
 from axiom_common.wire import desired, keys
 from axiom_common.wire.desired import Declared, Stored, T
 
+_KEPT_EVERYWHERE = (keys.ENGINE_ORDER_PREFIX, keys.API_KEY_PREFIX)
+
 
 class DesiredWatch:
     """Follows the desired state; the properties are what is declared now.
@@ -23,7 +26,7 @@ class DesiredWatch:
     `synced`: everything declared was told once; `on_change` is called then, and after each change.
     A record that does not parse is counted and logged, and the last good one under its key stays in
     force. So does what the registry lost: nobody withdrew it. `applied` is the revision of the
-    registry up to which all of it is in the properties.
+    registry up to which all of it is in the properties, but for what does not parse.
     """
 
     def __init__(self, bucket: Bucket, log: Log, on_change: Callable[[], None]) -> None:
@@ -34,8 +37,11 @@ class DesiredWatch:
         self._by_kind: dict[type[Declared], dict[str, Declared]] = {
             Tenant: {DEFAULT_TENANT.name: DEFAULT_TENANT}
         }
+        self._names: dict[type[Declared], list[str]] = {}
+        """Of the kinds that were asked for."""
         self._revision_floor = 0
         self._lost: set[str] = set()
+        self._unread: dict[str, int] = {}
         self.applied = 0
         self.synced = False
         self.invalid = 0
@@ -70,10 +76,23 @@ class DesiredWatch:
         """Orders of engines in all regions, by the order's name; a live view."""
         return self._of(EngineOrder)
 
-    def stored(self, kind: type[T]) -> tuple[Stored[T], ...]:
-        """All of a kind with the versions last told, by name."""
-        found = [s for s in self._by_key.values() if isinstance(s.value, kind)]
-        return tuple(cast("list[Stored[T]]", sorted(found, key=lambda one: one.value.name)))
+    @property
+    def in_force(self) -> int:
+        """The revision up to which all orders and keys are in force here: 0 before all was told,
+        and below those that do not parse, which a newer writer meant to be kept."""
+        if not self.synced:
+            return 0
+        return min([self.applied, *(revision - 1 for revision in self._unread.values())])
+
+    def names(self, kind: type[Declared]) -> Sequence[str]:
+        """The names of all of a kind, sorted; a live view."""
+        if kind not in self._names:
+            self._names[kind] = sorted(self._by_kind.get(kind, {}))
+        return self._names[kind]
+
+    def one(self, kind: type[T], name: str) -> Stored[T] | None:
+        """One of a kind with the version last told; None when it is not declared."""
+        return cast("Stored[T] | None", self._by_key.get(desired.key_for(kind, name)))
 
     def has(self, kind: type[Declared], name: str) -> bool:
         """Whether one of the kind has this name."""
@@ -116,6 +135,7 @@ class DesiredWatch:
                 self._lost.add(entry.key)
             return False
         self._lost.discard(entry.key)
+        self._unread.pop(entry.key, None)
         if entry.value is None:
             return self._drop(entry.key)
         try:
@@ -124,6 +144,8 @@ class DesiredWatch:
             value = desired.decode(entry.key, entry.value)
         except WireError as error:
             self.invalid += 1
+            if entry.key.startswith(_KEPT_EVERYWHERE):
+                self._unread[entry.key] = entry.revision
             self._log.warning(
                 "desired record does not parse",
                 once_a_minute=f"desired {entry.key}",
@@ -134,6 +156,8 @@ class DesiredWatch:
         if value is None:
             return False
         before = self._by_key.get(entry.key)
+        if before is None and type(value) in self._names:
+            insort(self._names[type(value)], value.name)
         self._by_key[entry.key] = Stored(value, entry.revision)
         self._by_kind.setdefault(type(value), {})[value.name] = value
         return before is None or before.value != value
@@ -153,6 +177,8 @@ class DesiredWatch:
             return False
         kind, name = type(before.value), before.value.name
         del self._by_kind[kind][name]
+        if kind in self._names:
+            del self._names[kind][bisect_left(self._names[kind], name)]
         if kind is Tenant and name == DEFAULT_TENANT.name:
             self._by_kind[kind][name] = DEFAULT_TENANT
         return True

@@ -68,7 +68,7 @@ class Gateway:
         ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", OTHER),
     )
     LEFT_OUT_BECAUSE = Label("reason", (*ENGINE_FILTERS, Reason.STALE_TELEMETRY, Reason.FLAPPING))
-    VERDICT = Label("verdict", ("served", "rejected", "forgotten", "failed", "broken"))
+    VERDICT = Label("verdict", ("served", "rejected", "forgotten", "failed", "broken", "withheld"))
 
     REQUESTS = CounterName(
         _OF, "requests_total", "Requests answered; 499: its client had gone.", (ENDPOINT, STATUS)

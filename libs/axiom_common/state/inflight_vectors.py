@@ -3,12 +3,16 @@
 A vector holds absolute counts. A full report replaces it; a delta sets the counts it names, so a
 lost delta is healed by the next full one, a second later. A gateway that restarted (a higher
 incarnation) starts from nothing; one that falls silent is dropped, its requests with it.
+
+Each also says up to which revision it has taken over the desired state. One that fell silent
+without a goodbye may still be at work, and what it takes over is not known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId
 
@@ -16,7 +20,8 @@ SILENT_MS = 3000.0
 """Three full reports missed."""
 GATEWAYS_MAX = 256
 EXPIRED_MS = 60_000.0
-"""Above any delay of a message: a late one of a gateway that was dropped changes nothing."""
+"""Above any delay of a message: a late one of a gateway that was dropped changes nothing. So long,
+too, one that fell silent counts as perhaps at work."""
 
 Count = tuple[EngineId, EngineAdapter, int]
 
@@ -26,7 +31,20 @@ class _Vector:
     incarnation: int
     seq: int
     heard_ms: float
+    applied: int | None = None
     counts: dict[tuple[EngineId, EngineAdapter], int] = field(default_factory=dict)
+
+
+class _Gone(NamedTuple):
+    """The last word of a gateway that was dropped. `left`: it was a goodbye."""
+
+    incarnation: int
+    seq: int
+    at_ms: float
+    left: bool
+
+
+_NEVER = _Gone(-1, -1, 0.0, left=False)
 
 
 class InFlightVectors:
@@ -37,7 +55,7 @@ class InFlightVectors:
         self._silent_ms = silent_ms
         self._vectors: dict[GatewayId, _Vector] = {}
         self._sums: dict[EngineId, dict[EngineAdapter, int]] = {}
-        self._expired: dict[GatewayId, tuple[int, int, float]] = {}
+        self._gone: dict[GatewayId, _Gone] = {}
 
     @property
     def gateways(self) -> int:
@@ -48,6 +66,17 @@ class InFlightVectors:
         """Requests in flight on an engine by adapter; every count is above 0."""
         return self._sums.get(engine, {})
 
+    def unconfirmed(self, revision: int) -> tuple[GatewayId, ...]:
+        """Gateways that may be at work and did not say that they have taken over `revision` of the
+        desired state: who is heard, and who fell silent without a goodbye within `EXPIRED_MS`."""
+        behind = {
+            gateway
+            for gateway, vector in self._vectors.items()
+            if vector.applied is None or vector.applied < revision
+        }
+        silent = {gateway for gateway, gone in self._gone.items() if not gone.left}
+        return tuple(sorted(behind | (silent - self._vectors.keys())))
+
     def apply(
         self,
         gateway: GatewayId,
@@ -57,11 +86,16 @@ class InFlightVectors:
         full: bool,
         counts: Iterable[Count],
         now_ms: float,
+        applied: int | None = None,
+        left: bool = False,
     ) -> tuple[EngineId, ...]:
-        """Fold one report. Older ones, and gateways beyond `GATEWAYS_MAX`, change nothing."""
+        """Fold one report. Older ones, and gateways beyond `GATEWAYS_MAX`, change nothing.
+
+        `applied` is the revision that the gateway has taken over, None: it does not say. `left`: it
+        ends."""
         vector = self._vectors.get(gateway)
         if vector is None:
-            late = (incarnation, seq) <= self._expired.get(gateway, (-1, -1, 0.0))[:2]
+            late = (incarnation, seq) <= self._gone.get(gateway, _NEVER)[:2]
             if late or len(self._vectors) >= GATEWAYS_MAX:
                 return ()
             vector = self._vectors[gateway] = _Vector(incarnation, seq, now_ms)
@@ -71,6 +105,9 @@ class InFlightVectors:
         gone = vector.counts if full or incarnation > vector.incarnation else {}
         changes = dict.fromkeys(gone, 0) | told
         vector.incarnation, vector.seq, vector.heard_ms = incarnation, seq, now_ms
+        vector.applied = applied
+        if left:
+            return self._drop(gateway, now_ms, left=True)
         return self._set(vector, changes)
 
     def tell_engine(
@@ -86,29 +123,33 @@ class InFlightVectors:
         if vector is None:
             if len(self._vectors) >= GATEWAYS_MAX:
                 return ()
-            incarnation, seq, _ = self._expired.get(gateway, (0, 0, 0.0))
-            vector = self._vectors[gateway] = _Vector(incarnation, seq, heard_ms=now_ms)
+            gone = self._gone.get(gateway, _NEVER)
+            last = max(0, gone.incarnation), max(0, gone.seq)
+            vector = self._vectors[gateway] = _Vector(*last, heard_ms=now_ms)
         vector.heard_ms = now_ms
-        gone = {key: 0 for key in vector.counts if key[0] == engine}
+        others = {key: 0 for key in vector.counts if key[0] == engine}
         told = {(engine, adapter): max(0, count) for adapter, count in counts.items()}
-        return self._set(vector, gone | told)
+        return self._set(vector, others | told)
 
     def expire(self, now_ms: float) -> tuple[EngineId, ...]:
         """Drop gateways that were silent for too long."""
         changed: set[EngineId] = set()
         for gateway, vector in list(self._vectors.items()):
             if now_ms - vector.heard_ms >= self._silent_ms:
-                changed.update(self._set(vector, dict.fromkeys(vector.counts, 0)))
-                del self._vectors[gateway]
-                self._expired.pop(gateway, None)
-                self._expired[gateway] = (vector.incarnation, vector.seq, now_ms)
-        # In the order of expiry, so the oldest come first.
-        while self._expired:
-            gateway, (_, _, expired_ms) = next(iter(self._expired.items()))
-            if now_ms - expired_ms < EXPIRED_MS and len(self._expired) <= GATEWAYS_MAX:
+                changed.update(self._drop(gateway, now_ms, left=False))
+        # In the order in which they went, so the oldest come first.
+        while self._gone:
+            gateway, gone = next(iter(self._gone.items()))
+            if now_ms - gone.at_ms < EXPIRED_MS and len(self._gone) <= GATEWAYS_MAX:
                 break
-            del self._expired[gateway]
+            del self._gone[gateway]
         return tuple(sorted(changed))
+
+    def _drop(self, gateway: GatewayId, now_ms: float, *, left: bool) -> tuple[EngineId, ...]:
+        vector = self._vectors.pop(gateway)
+        self._gone.pop(gateway, None)
+        self._gone[gateway] = _Gone(vector.incarnation, vector.seq, now_ms, left)
+        return self._set(vector, dict.fromkeys(vector.counts, 0))
 
     def _set(
         self, vector: _Vector, changes: Mapping[tuple[EngineId, EngineAdapter], int]

@@ -109,6 +109,8 @@ class InFlightReport(msgspec.Struct, frozen=True, kw_only=True, tag="in-flight")
     """One gateway's own requests in flight: full each second, else only the counts that changed.
 
     `incarnation` grows with each start of the gateway. A delta with a count of 0 removes the entry.
+    `applied` is the revision up to which it has taken over the desired state; gateways of before do
+    not say.
     """
 
     v: int = VERSION
@@ -118,6 +120,7 @@ class InFlightReport(msgspec.Struct, frozen=True, kw_only=True, tag="in-flight")
     incarnation: int
     seq: int
     counts: tuple[InFlightCount, ...]
+    applied: int | None = None
 
 
 class DecidedAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,7 +257,7 @@ def _check_bounds(message: Message) -> None:
         check_share(message.share, message.age_ms, *(one.after_ms for one in message.attempts))
     elif isinstance(message, InFlightReport | EnsureRequest):
         if isinstance(message, InFlightReport):
-            check_order(message.incarnation, message.seq)
+            check_order(message.incarnation, message.seq, message.applied or 0)
         counts = message.counts if isinstance(message, InFlightReport) else message.in_flight
         if len(counts) > COUNTS_MAX:
             raise WireError(f"more than {COUNTS_MAX} counts")

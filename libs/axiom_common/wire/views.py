@@ -6,6 +6,9 @@ unknown is null. Every age is in ms at the moment of the answer's making, or say
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from axiom_common.model.adapter import Residency
 from axiom_common.model.engine import (
     EngineFigures,
@@ -16,7 +19,10 @@ from axiom_common.model.engine import (
     NodeState,
     PlanStatus,
 )
-from axiom_common.wire.rest import Shape
+from axiom_common.model.engine_order import EngineOrder
+from axiom_common.model.ids import EngineId
+from axiom_common.model.plan import EnginePlan, Plan
+from axiom_common.wire.rest import Shape, StalenessMs
 
 THROTTLES = {
     1: "idle",
@@ -175,9 +181,23 @@ class _Figures(Shape):
     prefix_hit_share: float | None
 
 
+class EngineUse(NamedTuple):
+    """What gateways know of an engine: the order in force, their requests in flight, and whether it
+    has nothing to do at all (None: not known)."""
+
+    order: EngineOrder | None = None
+    in_flight: int = 0
+    idle: bool | None = None
+
+
+_UNUSED = EngineUse()
+
+
 class EngineView(_Figures):
     """An engine as its agent reports it. Residents in its LRU order, oldest first; `gpus` are
-    indexes into those of the node."""
+    indexes into those of the node. `order` is what an operator ordered of it (`cordon`, `drain`),
+    with a note; `in_flight` counts the requests of all gateways there. `idle`: those are none, and
+    the engine itself reports none, by a sample newer than its order; null: nobody tells."""
 
     region: str
     node: str
@@ -198,9 +218,13 @@ class EngineView(_Figures):
     residents: tuple[ResidentView, ...]
     registered: tuple[str, ...]
     failures: tuple[FailureView, ...]
+    order: str | None
+    order_note: str | None
+    in_flight: int
+    idle: bool | None
 
     @classmethod
-    def of(cls, node: NodeState, engine: EngineState) -> EngineView:
+    def of(cls, node: NodeState, engine: EngineState, use: EngineUse = _UNUSED) -> EngineView:
         """The shape of one engine of a node."""
         limits = engine.limits
         return cls(
@@ -226,6 +250,10 @@ class EngineView(_Figures):
                 FailureView(adapter=f.adapter, reason=f.reason, retry_in_ms=f.retry_in_ms)
                 for f in engine.failures
             ),
+            order=use.order.kind if use.order else None,
+            order_note=use.order.note if use.order else None,
+            in_flight=use.in_flight,
+            idle=use.idle,
             **{name: getattr(engine, name) for name in EngineFigures._fields},
         )
 
@@ -246,8 +274,15 @@ class NodeView(Shape):
     plan: PlanView | None
 
     @classmethod
-    def of(cls, state: NodeState, *, liveness: str, heard_age_ms: float | None) -> NodeView:
-        """The shape of a node's state."""
+    def of(
+        cls,
+        state: NodeState,
+        *,
+        liveness: str,
+        heard_age_ms: float | None,
+        uses: Mapping[EngineId, EngineUse],
+    ) -> NodeView:
+        """The shape of a node's state. `uses`: what gateways know of its engines."""
         engines = sorted(state.engines, key=lambda engine: engine.engine)
         return cls(
             region=state.region,
@@ -256,11 +291,64 @@ class NodeView(Shape):
             seq=state.seq,
             heard_age_ms=heard_age_ms,
             liveness=liveness,
-            engines=tuple(EngineView.of(state, engine) for engine in engines),
+            engines=tuple(
+                EngineView.of(state, engine, uses.get(engine.engine, _UNUSED)) for engine in engines
+            ),
             gpus=tuple(GpuView.of(gpu) for gpu in state.gpus),
             host=HostView.of(state.host) if state.host else None,
             plan=PlanView.of(state.plan) if state.plan else None,
         )
+
+
+class EnginePlanView(Shape):
+    """What is planned for one engine, by the adapters' names there. The first homes, as many as it
+    has slots, are made resident ahead of demand, the others when they are asked for; what is to be
+    retired is unloaded once nobody uses it."""
+
+    engine: str
+    homes: tuple[str, ...]
+    retire: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: EnginePlan) -> EnginePlanView:
+        """The shape of an engine's plan."""
+        homes = tuple(spec.engine_name for spec in plan.load)
+        return cls(engine=plan.engine, homes=homes, retire=plan.unload)
+
+
+class NodePlanView(Shape):
+    """A node's plan as it stands in the registry. `reason` is the scheduler's. `seen`: what the
+    node's agent last said of a plan; once it accepted this one, its revision is the same."""
+
+    region: str
+    node: str
+    revision: int
+    fence: int
+    reason: str
+    engines: tuple[EnginePlanView, ...]
+    seen: PlanView | None
+    staleness_ms: StalenessMs = 0.0
+
+    @classmethod
+    def of(cls, plan: Plan, status: PlanStatus | None, *, staleness_ms: float) -> NodePlanView:
+        """The shape of a plan beside its status."""
+        return cls(
+            region=plan.region,
+            node=plan.node,
+            revision=plan.revision,
+            fence=plan.fence,
+            reason=plan.reason,
+            engines=tuple(EnginePlanView.of(one) for one in plan.engines),
+            seen=PlanView.of(status) if status is not None else None,
+            staleness_ms=staleness_ms,
+        )
+
+
+class ConfigView(Shape):
+    """What a gateway runs with: all its settings by name, without secrets."""
+
+    gateway: str
+    settings: dict[str, Any]
 
 
 class NodeGone(Shape):

@@ -8,6 +8,7 @@
       v
     forward --failed before the first byte--> decide again without that engine, once
       |     --the engine forgot the adapter--> ensure again
+      |     --an operator took the engine out meanwhile--> decide again
       v
     served, or an error event after the first byte
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import partial
 
 import xxhash
 
@@ -142,6 +144,8 @@ class Dispatcher:
                         spans.tell_try(span, engine, outcome)
             finally:
                 self._state.release(decision.booking)
+            if outcome.verdict is Verdict.WITHHELD:
+                continue
             if outcome.verdict is Verdict.BROKEN:
                 await job.exchange.fail(refused(Reason.ENGINE_FAILED))
             if outcome.verdict not in (Verdict.FAILED, Verdict.FORGOTTEN):
@@ -277,6 +281,9 @@ class Dispatcher:
             if span.recorded:
                 spans.tell_load(span, engine, spec.engine_name, result)
         job.load_ms = (job.load_ms or 0.0) + self._clock.now_ms() - asked_ms
+        if not self._state.may_send(engine):
+            # An order came meanwhile, which says nothing of this request.
+            return False
         if result is None:
             # Nobody to ask: an engine that has the name loads it when the request comes.
             self._state.ensure_failed(engine)
@@ -312,6 +319,7 @@ class Dispatcher:
             body=job.request.body_for(served_name),
             request_id=job.request_id,
             sent_ms=self._clock.now_ms(),
+            may_send=partial(self._state.may_send, engine),
             traced=span.passed_on,
         )
         job.exchange.set_header(_ENGINE, engine.encode())
@@ -328,8 +336,12 @@ class Dispatcher:
         except asyncio.CancelledError:
             self._state.abandoned(engine)
             raise
-        job.last = outcome
         self._metrics.tried(outcome.verdict.value)
+        if outcome.verdict is Verdict.WITHHELD:
+            self._state.abandoned(engine)
+            job.tries -= 1
+            return outcome
+        job.last = outcome
         self._state.observe(engine, outcome)
         return outcome
 

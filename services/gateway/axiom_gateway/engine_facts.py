@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from axiom_common.model.engine import EngineState, GpuState
-from axiom_common.model.ids import EngineAdapter
+from axiom_common.model.engine_order import EngineOrder
+from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.policy.engine_row import EngineRow
 from axiom_common.policy.evidence import (
@@ -25,6 +26,8 @@ FRESH_MS = 500.0
 STALE_MS = DEFAULT_LIMITS.stale_ms
 LAPSE_MS = 5_000.0
 """An engine's load that was told so long ago says nothing of now."""
+IDLE_SAMPLES = 2
+"""The first sample that comes after an order may have been taken before it."""
 OWN_SAMPLES_MAX = 16
 OWN_SAMPLE_MS = 10_000.0
 """Older streams say nothing of now: an engine that is avoided must not look slow for ever."""
@@ -41,7 +44,8 @@ class _OwnSample:
 class EngineFacts:
     """One engine. `reported_ms` is when its node was last heard; so is `heard_ms`, on the clock of
     `Hearing`. `told_ms` is when the engine was last told whole, `gpu_told_ms` when its GPUs were
-    told as they are. `row` is what was written, at `written_ms`.
+    told as they are. `row` is what was written, at `written_ms`. `order` is what an operator
+    ordered of it, `samples` how many came since that changed.
     """
 
     state: EngineState
@@ -61,10 +65,27 @@ class EngineFacts:
     row: EngineRow | None = None
     written_ms: float = float("-inf")
     flapping: bool = False
+    order: EngineOrder | None = None
+    samples: int = 0
     breaker_written: bool = False
     _written_of: EngineState | None = None
     _forgot: frozenset[EngineAdapter] = frozenset()
     _own: deque[_OwnSample] = field(default_factory=lambda: deque(maxlen=OWN_SAMPLES_MAX))
+
+    @classmethod
+    def unheard(
+        cls, state: EngineState, gpu: tuple[GpuState, ...], now_ms: float, listened_ms: float
+    ) -> EngineFacts:
+        """An engine of a record of the cache, which is as good as a report that is about to be
+        stale; and of one that is about to be heard."""
+        return cls(
+            state=state,
+            gpu=gpu,
+            reported_ms=now_ms - STALE_MS,
+            heard_ms=listened_ms - STALE_MS,
+            told_ms=now_ms - STALE_MS,
+            gpu_told_ms=now_ms,
+        )
 
     def heard(self, now_ms: float, heard_ms: float) -> bool:
         """Its node's agent spoke. Whether that ends anything that its silence began."""
@@ -73,6 +94,18 @@ class EngineFacts:
         self.lapsed = self.agent_dead = self.ensure_failed = False
         self.probe_ok = None
         return ends
+
+    def ordered(self, order: EngineOrder | None) -> None:
+        """An operator ordered something of it, or released it."""
+        self.order, self.samples = order, 0
+
+    def idle(self, in_flight: int, now_ms: float) -> bool | None:
+        """Whether it has nothing to do: gateways have no request `in_flight`, and it reports none
+        itself, by a sample that is newer than its order. None: nobody tells."""
+        if in_flight:
+            return False
+        known = now_ms - self.reported_ms < LAPSE_MS and self.samples >= IDLE_SAMPLES
+        return self.state.running + self.state.waiting == 0 if known else None
 
     def told(self, state: EngineState, now_ms: float) -> None:
         """The engine was told whole: all that is known of it otherwise gives way."""
@@ -151,6 +184,7 @@ class EngineFacts:
         two scrapes, an engine that hangs) is none to remember."""
         if state.sample != self.state.sample:
             self.memory = remember(self.memory, self.state)
+            self.samples += 1
         self.state = state
 
     def _without_forgotten(self, state: EngineState) -> EngineState:
@@ -179,8 +213,16 @@ class EngineFacts:
             gpu_stood_ms=max(0.0, self.reported_ms - self.gpu_told_ms),
             own_ttft_ms=_mean(sample.ttft_ms for sample in self._own),
             own_tpot_ms=_mean(sample.tpot_ms for sample in self._own),
+            cordoned=self.order is not None,
             memory=self.memory,
         )
+
+
+def silent(engines: Iterable[EngineFacts], now_ms: float) -> list[tuple[EngineId, str]]:
+    """Engines without fresh news and their URLs, those first that were probed least lately."""
+    old = [facts for facts in engines if now_ms - facts.reported_ms >= STALE_MS]
+    old.sort(key=lambda facts: facts.probed_ms)
+    return [(facts.state.engine, facts.state.url) for facts in old]
 
 
 def left_out(engines: Iterable[EngineFacts]) -> Iterator[Reason]:

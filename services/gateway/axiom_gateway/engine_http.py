@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
 
-from axiom_common.errors import UnavailableError
+from axiom_common.errors import AxiomError, UnavailableError
 
 KEEP_ALIVE_S = 4.0
 """Below the 5 s after which vLLM closes an idle connection: a request must not meet that close."""
@@ -30,6 +31,12 @@ _HEAD = (
     b"POST %s HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\n"
     b"accept-encoding: identity\r\ncontent-length: %d\r\n"
 )
+
+
+class WithheldError(AxiomError):
+    """A request did not go out, because it must not go any more."""
+
+    code = "withheld"
 
 
 class _Origin(NamedTuple):
@@ -204,10 +211,18 @@ class EngineConnections:
         self._loop = asyncio.get_running_loop()
         self._kept: defaultdict[_Origin, list[EngineConnection]] = defaultdict(list)
 
-    async def post(self, url: str, path: str, headers: bytes, body: bytes) -> EngineConnection:
-        """Send a request; `headers` are whole lines. `release` what is returned."""
+    async def post(
+        self, url: str, path: str, headers: bytes, body: bytes, may_send: Callable[[], bool]
+    ) -> EngineConnection:
+        """Send a request; `headers` are whole lines. `release` what is returned.
+
+        `may_send` is asked at the very moment in which it goes; WithheldError when it may not.
+        """
         origin, host, prefix = _split(url)
         connection = self._take(origin) or await self._connect(origin)
+        if not may_send():
+            self.release(connection)
+            raise WithheldError(f"no request goes to {url} any more")
         head = _HEAD % (prefix + path.encode(), host, len(body))
         connection.send(b"".join((head, headers, b"\r\n")), body)
         return connection

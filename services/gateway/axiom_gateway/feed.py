@@ -279,9 +279,10 @@ class RegionFeed:
 
     def _seen(self, node: NodeState) -> SeenNode:
         return SeenNode(
-            state=self._state.shown(node),
+            state=self._state.shown.node(node),
             liveness=self._liveness_of(node.node),
             heard_age_ms=_age(self._heard_ms.get(node.node), self._clock.now_ms()),
+            uses=self._state.shown.uses(node),
         )
 
     def _liveness_of(self, node: NodeId) -> str:

@@ -3,10 +3,14 @@
 Changes are told within 50 ms, all that is not zero each second, so that a lost message is repaired.
 A node where nothing is left in flight hears so three times, a second apart; then nothing, until a
 request goes there again. All messages are numbered by one counter.
+
+Peers also hear up to which revision this gateway has taken over the desired state, and, at its end,
+that it is gone and not merely silent.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -48,7 +52,8 @@ class _NodeTold:
 
 
 class InFlightPublisher:
-    """Publishes what `read` yields. Nothing goes out before the registry gave an incarnation."""
+    """Publishes what `read` yields, with the revision `applied`. Nothing goes out before the
+    registry gave an incarnation; `begun` is set once peers were told for the first time."""
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class InFlightPublisher:
         region: RegionId,
         gateway: GatewayId,
         read: Callable[[], Vector],
+        applied: Callable[[], int],
     ) -> None:
         self._bus = bus
         self._clock = clock
@@ -66,9 +72,12 @@ class InFlightPublisher:
         self._region = region
         self._gateway = gateway
         self._read = read
+        self._applied = applied
+        self.begun = asyncio.Event()
         self._incarnation = 0
         self._seq = 0
         self._peers_told: Vector = {}
+        self._applied_told = 0
         self._peers_whole_due_ms = float("-inf")
         self._nodes: dict[NodeId, _NodeTold] = {}
         self._used: set[Key] = set()
@@ -87,6 +96,11 @@ class InFlightPublisher:
             with contextlib.suppress(UnavailableError):
                 await self._tell(self._read(), self._clock.now_ms())
             await self._clock.sleep_ms(DELTA_EVERY_MS)
+
+    async def say_goodbye(self) -> None:
+        """The last word, once `run` has ended; UnavailableError when the bus is away."""
+        if self.begun.is_set():
+            await self._publish(self._to_peers, {}, ReportKind.LEFT, applied=self._applied())
 
     async def _take_incarnation(self) -> int:
         while True:
@@ -117,12 +131,14 @@ class InFlightPublisher:
         told = dict(now) if full else _changes(self._peers_told, now)
         for key in used:
             told.setdefault(key, now.get(key, 0))
-        if not told and not full:
+        applied = self._applied()
+        if not told and not full and applied == self._applied_told:
             return
         if full:
             self._peers_whole_due_ms = now_ms + FULL_EVERY_MS
-        await self._publish(subjects.gateway_inflight(self._region, self._gateway), told, full=full)
-        self._peers_told = now
+        await self._publish(self._to_peers, told, _kind(full=full), applied=applied)
+        self._peers_told, self._applied_told = now, applied
+        self.begun.set()
 
     def _is_due(self, node: NodeId, counts: Vector, now_ms: float) -> bool:
         told = self._nodes.get(node)
@@ -140,7 +156,7 @@ class InFlightPublisher:
         for key in self._used_on.get(node, ()):
             changes.setdefault(key, counts.get(key, 0))
         await self._publish(
-            subjects.node_inflight(self._region, node, self._gateway), changes, full=full
+            subjects.node_inflight(self._region, node, self._gateway), changes, _kind(full=full)
         )
         self._used_on.pop(node, None)
         told.counts, told.told_ms = counts, now_ms
@@ -153,10 +169,16 @@ class InFlightPublisher:
             if told.empty_times >= EMPTY_TIMES:
                 del self._nodes[node]
 
-    async def _publish(self, subject: str, counts: Vector, *, full: bool) -> None:
+    @property
+    def _to_peers(self) -> str:
+        return subjects.gateway_inflight(self._region, self._gateway)
+
+    async def _publish(
+        self, subject: str, counts: Vector, kind: ReportKind, *, applied: int | None = None
+    ) -> None:
         self._seq += 1
         report = InFlightReport(
-            kind=ReportKind.FULL if full else ReportKind.DELTA,
+            kind=kind,
             region=self._region,
             gateway=self._gateway,
             incarnation=self._incarnation,
@@ -165,8 +187,13 @@ class InFlightPublisher:
                 InFlightCount(engine=engine, adapter=adapter, count=count)
                 for (engine, adapter), count in islice(counts.items(), COUNTS_MAX)
             ),
+            applied=applied,
         )
         await self._bus.publish(subject, encode(report))
+
+
+def _kind(*, full: bool) -> ReportKind:
+    return ReportKind.FULL if full else ReportKind.DELTA
 
 
 def _changes(before: Vector, now: Vector) -> dict[Key, int]:

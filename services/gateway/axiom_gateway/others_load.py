@@ -35,6 +35,10 @@ class OthersLoad:
         """Peers' requests on an engine by adapter."""
         return self._vectors.of(engine)
 
+    def unconfirmed(self, revision: int) -> tuple[GatewayId, ...]:
+        """Peers that may be at work and did not say that they have taken over `revision`."""
+        return self._vectors.unconfirmed(revision)
+
     def peer_told(self, report: InFlightReport, now_ms: float) -> None:
         """Another gateway's vector."""
         changed = self._vectors.apply(
@@ -44,6 +48,8 @@ class OthersLoad:
             full=report.kind is ReportKind.FULL,
             counts=[(c.engine, c.adapter, c.count) for c in report.counts],
             now_ms=now_ms,
+            applied=report.applied,
+            left=report.kind is ReportKind.LEFT,
         )
         self.write(changed)
 

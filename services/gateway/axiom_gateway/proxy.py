@@ -7,6 +7,7 @@ fail up to its last byte.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -18,7 +19,7 @@ from axiom_common.ports.clock import Clock
 from axiom_common.wire import headers
 from axiom_gateway import errors
 from axiom_gateway.asgi import JSON, Exchange
-from axiom_gateway.engine_http import EngineConnection, EngineConnections
+from axiom_gateway.engine_http import EngineConnection, EngineConnections, WithheldError
 from axiom_gateway.rewrite import Renaming, StreamRewriter
 from axiom_gateway.usage import UNTOLD, usage_in
 
@@ -33,13 +34,15 @@ _EVENT_STREAM = b"text/event-stream"
 
 
 class Verdict(StrEnum):
-    """How a try ended. Nothing was sent to the client with `failed` and `forgotten`."""
+    """How a try ended. Nothing was sent to the client with `failed` and `forgotten`, and nothing to
+    the engine either with `withheld`."""
 
     SERVED = "served"
     REJECTED = "rejected"
     FORGOTTEN = "forgotten"
     FAILED = "failed"
     BROKEN = "broken"
+    WITHHELD = "withheld"
 
 
 class Try(NamedTuple):
@@ -59,7 +62,8 @@ class Try(NamedTuple):
 class Upstream(NamedTuple):
     """One try: the engine's URL and path, its name for the model, the client's, and the body.
 
-    `adapter` is BASE where the model is a base model.
+    `adapter` is BASE where the model is a base model. `may_send` tells whether the request may go
+    to the engine still.
     """
 
     url: str
@@ -70,6 +74,7 @@ class Upstream(NamedTuple):
     body: bytes
     request_id: str
     sent_ms: float
+    may_send: Callable[[], bool]
     traced: bytes | None = None
     """Header lines of this process's own trace; None: those of the client are passed on."""
 
@@ -105,7 +110,9 @@ class Proxy:
         """One try. Cancelling it closes the connection, which makes the engine stop."""
         connection: EngineConnection | None = None
         try:
-            connection = await self._engines.post(to.url, to.path, _passed(to, exchange), to.body)
+            connection = await self._engines.post(
+                to.url, to.path, _passed(to, exchange), to.body, to.may_send
+            )
             await connection.read_head()
             kind = _content_type(connection)
             if connection.status != 200:
@@ -114,6 +121,8 @@ class Proxy:
                 stream = _Stream(connection, to, exchange, first_token, self._clock)
                 return await stream.pass_on()
             return await _whole(connection, kind, to, exchange, first_token)
+        except WithheldError:
+            return Try(verdict=Verdict.WITHHELD)
         except UnavailableError as error:
             verdict = Verdict.FAILED if exchange.status is None else Verdict.BROKEN
             return Try(verdict=verdict, detail=str(error)[:200])

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from axiom_common.model.engine import EngineState, NodeState
-from axiom_common.model.ids import EngineAdapter, NodeId
-from axiom_common.wire.views import NodeView
+from axiom_common.model.ids import EngineAdapter, EngineId, NodeId
+from axiom_common.wire.views import EngineUse, NodeView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenNode:
-    """A node in the gateway's view. `heard_age_ms` None: known from the shadow cache only."""
+    """A node in the gateway's view. `heard_age_ms` None: known from the shadow cache only. `uses`:
+    what gateways know of its engines."""
 
     state: NodeState
     liveness: str
     heard_age_ms: float | None
+    uses: Mapping[EngineId, EngineUse] = field(default_factory=dict)
 
 
 class SeenNodes(Protocol):
@@ -68,4 +70,6 @@ def node_view(nodes: SeenNodes, name: NodeId) -> NodeView | None:
 
 
 def _shape(seen: SeenNode) -> NodeView:
-    return NodeView.of(seen.state, liveness=seen.liveness, heard_age_ms=seen.heard_age_ms)
+    return NodeView.of(
+        seen.state, liveness=seen.liveness, heard_age_ms=seen.heard_age_ms, uses=seen.uses
+    )

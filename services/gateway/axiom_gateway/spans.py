@@ -105,5 +105,5 @@ def tell_try(span: Span, engine: str, outcome: Try) -> None:
         "axiom.tpot_ms": outcome.tpot_ms,
     }
     span.tell({name: value for name, value in told.items() if value is not None})
-    if outcome.verdict not in (Verdict.SERVED, Verdict.REJECTED):
+    if outcome.verdict not in (Verdict.SERVED, Verdict.REJECTED, Verdict.WITHHELD):
         span.fail(outcome.verdict.value)

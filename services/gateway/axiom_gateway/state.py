@@ -6,15 +6,15 @@ the passing of time) comes through a method here, and rewrites the rows that it 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.decision import Decision, Query
 from axiom_common.model.engine import EngineState, EngineStatus, GpuState, NodeState
-from axiom_common.model.ids import BASE, EngineAdapter, EngineId, NodeId, node_of
+from axiom_common.model.engine_order import EngineOrder
+from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
 from axiom_common.policy.claims import Claims
 from axiom_common.policy.cohort import Cohort, cohort
 from axiom_common.policy.fleet import Fleet
@@ -25,11 +25,11 @@ from axiom_common.state.hearing import Hearing
 from axiom_common.wire.schemas import InFlightCount, InFlightReport
 from axiom_gateway.catalog import Catalog
 from axiom_gateway.claimed import Seen, decided, with_closed
-from axiom_gateway.engine_facts import LAPSE_MS, STALE_MS, EngineFacts
+from axiom_gateway.engine_facts import LAPSE_MS, EngineFacts, silent
 from axiom_gateway.others_load import OthersLoad
 from axiom_gateway.proxy import Try, Verdict
 from axiom_gateway.row_sweep import RowSweep
-from axiom_gateway.seen import shown_engine
+from axiom_gateway.shown_nodes import ShownNodes
 
 
 class GatewayState:
@@ -42,14 +42,16 @@ class GatewayState:
         self._engines: dict[EngineId, EngineFacts] = {}
         self._nodes: dict[NodeId, set[EngineId]] = {}
         self._cohorts: dict[str, Cohort] = {}
+        self._orders: Mapping[EngineId, EngineOrder] = {}
         self._others = OthersLoad(self._fleet, self._engines)
         self._claims = Claims()
         self._swept = RowSweep()
         self._flapping: Collection[NodeId] = frozenset()
         self.hearing = Hearing(clock.now_ms())
         self.catalog = Catalog()
-        self.on_room: Callable[[], None] = _nothing
-        self.on_booking: Callable[[EngineId, EngineAdapter], None] = _ignore
+        self.shown = ShownNodes(clock, self._fleet, self._engines, self._others)
+        self.on_room: Callable[[], None] = lambda: None
+        self.on_booking: Callable[[EngineId, EngineAdapter], None] = lambda _engine, _adapter: None
 
     # What requests ask and tell.
 
@@ -90,6 +92,10 @@ class GatewayState:
     def quarantines(self, profile: str) -> bool:
         """Whether the profile keeps requests from engines without an idle slot."""
         return self._profiles[profile].quarantine
+
+    def may_send(self, engine: EngineId) -> bool:
+        """Whether no operator keeps requests from the engine. To be asked right before one goes."""
+        return engine not in self._orders
 
     def sent(self, engine: EngineId) -> None:
         """A request goes to the engine."""
@@ -135,9 +141,10 @@ class GatewayState:
                 self._write(facts, self._clock.now_ms())
 
     def may_load(self, engine: EngineId) -> bool:
-        """Whether the engine's agent is there to load an adapter, as far as is known."""
+        """Whether requests may go to the engine and its agent is there to load, as far as known."""
         facts = self._engines.get(engine)
-        return facts is None or facts.row is None or facts.row.loads_allowed
+        loads = facts is None or facts.row is None or facts.row.loads_allowed
+        return loads and self.may_send(engine)
 
     def abandoned(self, engine: EngineId) -> None:
         """A try at the engine was given up by its client and tells nothing of the engine.
@@ -166,17 +173,6 @@ class GatewayState:
             for adapter, count in self._fleet.in_flight_on(engine).items()
         )
 
-    def shown(self, node: NodeState) -> NodeState:
-        """A node for people to see: with the requests that gateways have in flight there, beside
-        those that its agent tells of."""
-        return replace(node, engines=tuple(self._shown(engine) for engine in node.engines))
-
-    def _shown(self, engine: EngineState) -> EngineState:
-        counts = Counter(self._fleet.in_flight_on(engine.engine))
-        counts.update(self._others.of_peers(engine.engine))
-        facts = self._engines.get(engine.engine)
-        return shown_engine(engine, counts, facts.reported_ms - facts.told_ms if facts else 0.0)
-
     # What the region tells.
 
     def node_changed(
@@ -195,16 +191,9 @@ class GatewayState:
             facts = self._engines.get(state.engine)
             is_new = facts is None
             if facts is None:
-                # A record of the cache is as good as a report that is about to be stale.
-                facts = EngineFacts(
-                    state=state,
-                    gpu=_gpus_of(state, node),
-                    reported_ms=now_ms - STALE_MS,
-                    heard_ms=listened_ms - STALE_MS,
-                    told_ms=now_ms - STALE_MS,
-                    gpu_told_ms=now_ms,
-                    flapping=node.node in self._flapping,
-                )
+                facts = EngineFacts.unheard(state, _gpus_of(state, node), now_ms, listened_ms)
+                facts.flapping = node.node in self._flapping
+                facts.order = self._orders.get(state.engine)
                 self._engines[state.engine] = facts
             elif facts.state.sample != state.sample:
                 sampled.append(facts)
@@ -279,10 +268,7 @@ class GatewayState:
 
     def silent_engines(self) -> list[tuple[EngineId, str]]:
         """Engines without fresh news and their URLs, those first that were probed least lately."""
-        now_ms = self._clock.now_ms()
-        silent = [f for f in self._engines.values() if now_ms - f.reported_ms >= STALE_MS]
-        silent.sort(key=lambda facts: facts.probed_ms)
-        return [(facts.state.engine, facts.state.url) for facts in silent]
+        return silent(self._engines.values(), self._clock.now_ms())
 
     def peer_told(self, report: InFlightReport) -> None:
         """Another gateway's vector."""
@@ -294,6 +280,20 @@ class GatewayState:
         """What is declared."""
         self.catalog.set_desired(adapters, base_models)
         self.on_room()
+
+    def orders_changed(self, orders: Iterable[EngineOrder]) -> tuple[EngineId, ...]:
+        """These orders of engines, and no others, are in force; the engines that it concerns."""
+        before, self._orders = self._orders, {order.engine: order for order in orders}
+        both = sorted({*before, *self._orders})
+        changed = [engine for engine in both if before.get(engine) != self._orders.get(engine)]
+        for engine in changed:
+            facts = self._engines.get(engine)
+            if facts is not None:
+                facts.ordered(self._orders.get(engine))
+                self._write(facts, self._clock.now_ms())
+        if changed:
+            self.on_room()
+        return tuple(changed)
 
     def sweep(self) -> None:
         """Time passed: look which rules have to run again though there is no news, and begin."""
@@ -333,6 +333,10 @@ class GatewayState:
     def any_ready(self) -> bool:
         """Whether some engine of the region is ready, by its agent's last word."""
         return any(f.state.status is EngineStatus.READY for f in self._engines.values())
+
+    def unconfirmed(self, revision: int) -> tuple[GatewayId, ...]:
+        """Peers that may be at work and did not say that they have taken over `revision`."""
+        return self._others.unconfirmed(revision)
 
     @property
     def peers(self) -> int:
@@ -389,11 +393,3 @@ class GatewayState:
 
 def _gpus_of(engine: EngineState, node: NodeState) -> tuple[GpuState, ...]:
     return tuple(gpu for gpu in node.gpus if gpu.index in engine.gpus)
-
-
-def _nothing() -> None:
-    """Nobody listens yet."""
-
-
-def _ignore(engine: EngineId, adapter: EngineAdapter) -> None:
-    """Nobody listens yet."""
