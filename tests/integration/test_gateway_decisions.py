@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import openai
@@ -14,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 from rich.console import Console
 from tests.eventually import eventually
-from tests.gateway_region import BASE_MODEL, Gateway, Region, region_of, served
+from tests.gateway_region import ADMIN_SECRET, BASE_MODEL, Gateway, Region, region_of, served
 
 from axiom_cli.explain import print_explanation, question
 from axiom_cli.why import print_why
@@ -37,6 +38,14 @@ async def gateway(region: Region) -> AsyncIterator[Gateway]:
     async with served(region) as gateway:
         await gateway.knows("bot")
         yield gateway
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    """Holds the secret of an admin's key."""
+    path = tmp_path / "admin.key"
+    path.write_text(ADMIN_SECRET)
+    return str(path)
 
 
 async def axiom(*arguments: str) -> tuple[int, str, str]:
@@ -92,14 +101,16 @@ def parts_are_the_cost(decision: dict[str, Any]) -> None:
     assert [one["cost_ms"] for one in shown] == sorted(one["cost_ms"] for one in shown)
 
 
-async def test_axiom_why_explains_a_request_of_the_openai_client(gateway: Gateway) -> None:
+async def test_axiom_why_explains_a_request_of_the_openai_client(
+    gateway: Gateway, key_file: str
+) -> None:
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none") as client:
         raw = await client.completions.with_raw_response.create(
             model="bot", prompt="hi", max_tokens=5
         )
     decision_id = raw.headers["x-axiom-decision-id"]
     await why(gateway, decision_id)
-    code, out, err = await axiom("why", decision_id, "--url", gateway.url)
+    code, out, err = await axiom("why", decision_id, "--url", gateway.url, "--key-file", key_file)
     assert (code, err) == (0, "")
     for told in (decision_id, "bot~1", raw.headers["x-axiom-engine"], "adapter-load", "served"):
         assert told in out
@@ -143,12 +154,16 @@ async def test_what_no_engine_could_serve_has_reasons_and_no_winner(
     assert "3 base-mismatch" in out
 
 
-async def test_a_decision_that_nobody_keeps_is_a_404_that_says_so(gateway: Gateway) -> None:
+async def test_a_decision_that_nobody_keeps_is_a_404_that_says_so(
+    gateway: Gateway, key_file: str
+) -> None:
     for decision_id in ("nope", "x" * 5000, "%2e%2e", "a b"):
         answer = await gateway.get(f"{ADMIN}/decisions/{decision_id}")
         assert (answer.status, answer.json["code"]) == (404, "not-found")
         assert len(answer.body) < 1000
-    code, out, _ = await axiom("why", "nope", "--url", gateway.url, "--json")
+    code, out, _ = await axiom(
+        "why", "nope", "--url", gateway.url, "--key-file", key_file, "--json"
+    )
     error = json.loads(out)["error"]
     assert (code, error["code"]) == (1, "not-found")
     assert "this gateway keeps" in error["message"]
@@ -232,8 +247,12 @@ async def test_other_methods_are_refused_with_those_that_are_taken(gateway: Gate
         assert (response.status, response.headers["allow"]) == (405, "GET")
 
 
-async def test_the_cli_asks_and_names_what_is_wrong_with_a_question(gateway: Gateway) -> None:
-    code, out, _ = await axiom("explain", "bot", "--url", gateway.url, "--json")
+async def test_the_cli_asks_and_names_what_is_wrong_with_a_question(
+    gateway: Gateway, key_file: str
+) -> None:
+    code, out, _ = await axiom(
+        "explain", "bot", "--url", gateway.url, "--key-file", key_file, "--json"
+    )
     assert (code, json.loads(out)["adapter"]) == (0, "bot~1")
     with pytest.raises(InvalidInputError) as wrong:
         question("no such/ model", prompt_tokens=0, profile=None, limit=1, after="")

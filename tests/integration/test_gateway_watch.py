@@ -7,15 +7,29 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.eventually import eventually
-from tests.gateway_region import HOST, NODE, Gateway, region_of, served
+from tests.gateway_region import (
+    ADMIN_SECRET,
+    HOST,
+    NODE,
+    Gateway,
+    key_header,
+    region_of,
+    served,
+)
 
+from axiom_common.model.access import ApiKey, Role
 from axiom_gateway import watch
+from axiom_gateway.admin_access import OWN_KEY, digest_of
 
 WATCH = "/admin/v1/watch"
+KEYS = "/admin/v1/keys"
+KEY = ApiKey(name=OWN_KEY, role=Role.ADMIN, digest=digest_of(ADMIN_SECRET))
+"""What the client of a region's gateway comes with."""
 
 
 class Stream:
@@ -33,6 +47,11 @@ class Stream:
         assert kind == "node"
         return seen
 
+    async def to_its_end(self) -> None:
+        async with asyncio.timeout(10):
+            while await self._content.readline():
+                pass
+
     async def _field(self, name: bytes) -> bytes:
         async with asyncio.timeout(10):
             while not (line := await self._content.readline()).startswith(name):
@@ -41,8 +60,8 @@ class Stream:
 
 
 @asynccontextmanager
-async def watching(gateway: Gateway, query: str = "") -> AsyncIterator[Stream]:
-    async with gateway.client.get(WATCH + query, timeout=None) as response:
+async def watching(gateway: Gateway, query: str = "", **headers: str) -> AsyncIterator[Stream]:
+    async with gateway.client.get(WATCH + query, timeout=None, headers=headers) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         yield Stream(response.content)
 
@@ -78,7 +97,10 @@ async def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch
 
 async def test_more_than_can_be_served_are_refused() -> None:
     async with region_of(0, agent=False) as region, served(region) as gateway:
-        opened = [gateway.app.watches.open([]) for _ in range(watch.WATCHERS_MAX)]
+        opened = [
+            gateway.app.watches.open([], replace(KEY, name=f"key-{n % 4}"))
+            for n in range(watch.WATCHERS_MAX)
+        ]
         refused = await gateway.get(WATCH)
         assert (refused.status, refused.json["code"]) == (429, "too-many-watchers")
         assert refused.headers["retry-after"]
@@ -87,6 +109,53 @@ async def test_more_than_can_be_served_are_refused() -> None:
             assert len(gateway.app.watches) == watch.WATCHERS_MAX
         too_many = "&".join(f"node=n{n}" for n in range(watch.NAMED_MAX + 1))
         assert (await gateway.get(f"{WATCH}?{too_many}")).json["path"] == "node"
+
+
+async def test_one_key_does_not_take_the_watch_of_all() -> None:
+    async with region_of(0, agent=False) as region, served(region) as gateway:
+        for _ in range(watch.WATCHERS_A_KEY_MAX):
+            gateway.app.watches.open([], KEY)
+        assert (await gateway.get(WATCH)).json["code"] == "too-many-watchers"
+        secret = await made(gateway, "other", "viewer")
+        async with watching(gateway, **key_header(secret)):
+            assert len(gateway.app.watches) == watch.WATCHERS_A_KEY_MAX + 1
+
+
+async def made(gateway: Gateway, name: str, role: str) -> str:
+    """The secret of a new key."""
+    async with gateway.client.put(f"{KEYS}/{name}", json={"role": role}) as response:
+        assert response.status == 201
+        return str((await response.json())["secret"])
+
+
+@pytest.mark.parametrize("change", ["withdrawn", "demoted", "rotated"])
+async def test_a_watch_ends_with_what_its_key_was(change: str) -> None:
+    async with region_of(1) as region, served(region) as gateway:
+        kept = key_header(await made(gateway, "kept", "viewer"))
+        ended = key_header(await made(gateway, "ended", "viewer"))
+        async with watching(gateway, **kept) as one, watching(gateway, **ended) as another:
+            for stream in (one, another):
+                assert (await stream.node())["node"] == NODE
+            await change_key(gateway, change)
+            await eventually(lambda: len(gateway.app.watches) == 1)
+            await another.to_its_end()
+            # The other one goes on.
+            gateway.app.watches.changed(NODE, False)
+            assert (await one.node())["node"] == NODE
+        refused = await gateway.get(WATCH, **ended)
+        assert refused.status == (403 if change == "demoted" else 401)
+
+
+async def change_key(gateway: Gateway, change: str) -> None:
+    url, client = f"{KEYS}/ended", gateway.client
+    anyhow = {"if-match": "*"}
+    asking = {
+        "withdrawn": lambda: client.delete(url),
+        "demoted": lambda: client.put(url, json={"role": "client"}, headers=anyhow),
+        "rotated": lambda: client.post(f"{url}:rotate"),
+    }[change]
+    async with asking() as response:
+        assert response.status in (200, 204)
 
 
 async def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +190,8 @@ def deaf_client(gateway: Gateway) -> socket.socket:
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect((HOST, gateway._server.port))
-    client.sendall(b"GET %b HTTP/1.1\r\nhost: h\r\n\r\n" % WATCH.encode())
+    lines = [f"GET {WATCH} HTTP/1.1", "host: h", f"authorization: Bearer {ADMIN_SECRET}"]
+    client.sendall("\r\n".join([*lines, "", ""]).encode())
     return client
 
 

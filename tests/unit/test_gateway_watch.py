@@ -11,6 +11,7 @@ from tests.eventually import eventually
 from tests.watched_nodes import WatchedNodes
 
 from axiom_common.errors import UnavailableError
+from axiom_common.model.access import ApiKey, Role
 from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.testing.clock import FakeClock
@@ -23,6 +24,9 @@ from axiom_gateway.watch import (
     Watcher,
     Watches,
 )
+
+
+KEY = ApiKey(name="someone", role=Role.VIEWER, digest="0" * 64)
 
 
 def node(name: str, seq: int = 1) -> NodeState:
@@ -57,7 +61,7 @@ def _read(event: bytes) -> tuple[str, str, int | None]:
 
 async def test_a_watcher_is_told_its_nodes_at_once_and_then_each_change() -> None:
     it = WatchedNodes(node("a"), node("b"), node("c"))
-    some, everything = it.watches.open([NodeId("b"), NodeId("x")]), it.watches.open([])
+    some, everything = it.watches.open([NodeId("b"), NodeId("x")], KEY), it.watches.open([], KEY)
     assert await told(it.watches, some) == [("node", "b", 1)]
     assert await told(it.watches, everything) == [("node", name, 1) for name in "abc"]
     it.put(node("c", 2))
@@ -74,7 +78,7 @@ async def test_a_watcher_is_told_its_nodes_at_once_and_then_each_change() -> Non
 
 async def test_a_client_that_takes_nothing_has_the_newest_waiting_and_no_more() -> None:
     it = WatchedNodes(node("a"), node("b"))
-    watcher = it.watches.open([])
+    watcher = it.watches.open([], KEY)
     for seq in range(2, 500):
         it.put(node("a", seq))
     assert len(watcher.untold) == 2
@@ -84,7 +88,7 @@ async def test_a_client_that_takes_nothing_has_the_newest_waiting_and_no_more() 
 
 async def test_a_version_is_made_once_for_all_and_not_at_all_when_nobody_watches() -> None:
     it = WatchedNodes(node("a"))
-    watchers = [it.watches.open([NodeId("a")] if n % 2 else []) for n in range(8)]
+    watchers = [it.watches.open([NodeId("a")] if n % 2 else [], KEY) for n in range(8)]
     for seq in (1, 2):
         it.put(node("a", seq))
         for watcher in watchers:
@@ -94,14 +98,14 @@ async def test_a_version_is_made_once_for_all_and_not_at_all_when_nobody_watches
         it.watches.leave(watcher)
     it.put(node("a", 3))
     assert (it.views, it.watches._events, len(it.watches)) == (2, {}, 0)
-    it.watches.open([NodeId("other")])
+    it.watches.open([NodeId("other")], KEY)
     it.put(node("a", 4))
     assert it.watches._events == {}
 
 
 async def test_figures_wait_for_others_of_their_kind_and_nothing_waits_for_figures() -> None:
     it = WatchedNodes(node("a"), node("b"))
-    watcher = it.watches.open([])
+    watcher = it.watches.open([], KEY)
     await told(it.watches, watcher)
     it.put(node("a", 2), figures_only=True)
     it.put(node("a", 3), figures_only=True)
@@ -115,13 +119,14 @@ async def test_figures_wait_for_others_of_their_kind_and_nothing_waits_for_figur
 
 async def test_the_end_and_too_many_are_told() -> None:
     it = WatchedNodes(node("a"))
-    watchers = [it.watches.open([]) for _ in range(WATCHERS_MAX)]
+    several = [replace(KEY, name=f"key-{n}") for n in range(4)]
+    watchers = [it.watches.open([], several[n % 4]) for n in range(WATCHERS_MAX)]
     with pytest.raises(TooManyWatchersError):
-        it.watches.open([])
+        it.watches.open([], KEY)
     it.watches.leave(watchers[0])
     it.watches.close()
     with pytest.raises(UnavailableError):
-        it.watches.open([])
+        it.watches.open([], KEY)
     assert await it.watches.next_events(watchers[1]) is None
 
 
@@ -129,7 +134,7 @@ async def test_making_views_takes_its_share_of_the_time_and_no_more() -> None:
     clock = FakeClock()
     nodes = [node(f"n{n:02}") for n in range(2 * VIEWS_A_TURN)]
     it = WatchedNodes(*nodes, clock=clock)
-    watcher = it.watches.open([])
+    watcher = it.watches.open([], KEY)
     seen = it.seen_node
 
     def slow(name: NodeId) -> SeenNode | None:
