@@ -25,7 +25,6 @@ from axiom_gateway.watch import (
     Watches,
 )
 
-
 KEY = ApiKey(name="someone", role=Role.VIEWER, digest="0" * 64)
 
 
