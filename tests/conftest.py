@@ -46,6 +46,12 @@ def _no_sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_contexts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Commands that tests run, in this process or in others, leave the user's contexts alone."""
+    os.environ["AXIOM_CONTEXTS"] = str(tmp_path_factory.mktemp("contexts") / "contexts.yaml")
+
+
 @pytest.fixture(scope="session")
 def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A NATS server with JetStream, shared by the tests of this process."""

@@ -6,7 +6,8 @@
       - {name: acme/sql, base_model: llama-3-8b, path: /adapters/sql, rank: 16}
 
 The fields are those of the admin API, to which the declarations are put one by one; what stands
-already stays unchanged. Nothing is withdrawn because the file does not name it.
+already stays unchanged. Nothing is withdrawn because the file does not name it. An adapter is read
+first, and put only if it is still as it was read: what others change meanwhile is theirs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,15 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from axiom_cli.admin import Admin, BusyError, NoAnswerError, Target, admin_of
-from axiom_common.errors import AxiomError, InvalidInputError
+from axiom_cli.admin import ABSENT, Admin, Target, admin_of
+from axiom_cli.admin_client import BusyError, NoAnswerError
+from axiom_common.errors import (
+    AxiomError,
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    PreconditionError,
+)
 from axiom_common.wire import rest
 
 FILE_BYTES_MAX = 16 << 20
@@ -120,23 +128,30 @@ def parse_declarations(text: str) -> list[Put]:
     return [*models, *adapters]
 
 
-async def apply_declarations(target: Target, puts: list[Put]) -> list[Applied]:
+async def apply_declarations(
+    target: Target, puts: list[Put], *, dry_run: bool = False
+) -> list[Applied]:
     """Put all to the gateway, in the order given; base models before adapters.
 
     An item that is refused does not stop the others. Once the gateway gives no answer, what was not
-    put yet is `unavailable` as well.
+    put yet is `unavailable` as well. A dry run tells what would become of each.
     """
     results: list[Applied] = []
+    models = frozenset(put.name for put in puts if put.kind is Kind.BASE_MODEL)
     async with admin_of(target) as admin:
-        applier = _Applier(admin)
+        applier = _Applier(admin, models, dry_run=dry_run)
         for kind in Kind:
             results += await applier.apply([put for put in puts if put.kind is kind])
     return results
 
 
 class _Applier:
-    def __init__(self, admin: Admin) -> None:
+    """`models` are the base models of the file, which may be unknown in a dry run."""
+
+    def __init__(self, admin: Admin, models: frozenset[str], *, dry_run: bool) -> None:
         self._admin = admin
+        self._models = models
+        self._dry_run = dry_run
         self._away = ""
 
     async def apply(self, puts: list[Put]) -> list[Applied]:
@@ -168,15 +183,55 @@ class _Applier:
         return Applied(put=put, result=Result.UNAVAILABLE, detail=detail)
 
     async def _put(self, put: Put) -> Applied:
-        if isinstance(put.body, rest.BaseModelPut):
-            outcome = await self._admin.put_base_model(put.name)
-            return Applied(put=put, result=Result(outcome.value))
-        outcome, adapter = await self._admin.put_adapter(put.body.to_spec(put.name))
-        known = adapter.base_model_known
-        detail = "" if known else f"nobody knows base model {adapter.base_model!r}"
-        return Applied(
-            put=put, result=Result(outcome.value), revision=adapter.revision, detail=detail
+        if isinstance(put.body, rest.AdapterPut):
+            return await self._put_adapter(put, put.body)
+        outcome = await self._admin.put_base_model(put.name, dry_run=self._dry_run)
+        return Applied(put=put, result=Result(outcome.value))
+
+    async def _put_adapter(self, put: Put, body: rest.AdapterPut) -> Applied:
+        first = seen = await self._seen(put.name)
+        for _ in range(TRIES_MAX):
+            try:
+                outcome, adapter = await self._admin.put_adapter(
+                    body.to_spec(put.name),
+                    version=ABSENT if seen is None else seen.version,
+                    dry_run=self._dry_run,
+                )
+            except PreconditionError:
+                seen = await self._seen(put.name)
+                if _said(seen) not in (_said(first), _said(body)):
+                    break
+                continue
+            known = adapter.base_model_known or adapter.base_model in self._models
+            return Applied(
+                put=put,
+                result=Result(outcome.value),
+                revision=adapter.revision,
+                detail="" if known else f"nobody knows base model {adapter.base_model!r}",
+            )
+        raise ConflictError(
+            "others changed it at the same time and it is as they want it: look at it with "
+            f"`axiom adapters show {put.name}`, then apply again"
         )
+
+    async def _seen(self, name: str) -> rest.Adapter | None:
+        try:
+            return await self._admin.adapter(name)
+        except NotFoundError:
+            return None
+
+
+def _said(adapter: rest.Adapter | rest.AdapterPut | None) -> tuple[object, ...]:
+    """What people say of an adapter; nothing of one that is not there."""
+    if adapter is None:
+        return ()
+    return (
+        adapter.base_model,
+        adapter.path,
+        adapter.rank,
+        adapter.size_bytes,
+        adapter.tenant,
+    )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""How commands speak: figures as one JSON object on stdout, all else for people on stderr.
+"""How commands speak: tables or one JSON object on stdout, progress and errors on stderr.
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line or the settings are wrong.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from axiom_common.errors import AxiomError, SettingsError
+from axiom_common.errors import AxiomError, InvalidInputError, SettingsError
+from axiom_common.wire.rest import DeclaredShape
 
 FAILED = 1
 WRONG_SETTINGS = 2
@@ -28,6 +30,34 @@ def progress_console() -> Console:
 def table_console() -> Console:
     """Where tables for people go."""
     return Console(highlight=False)
+
+
+def plain_table(*heads: str, right: tuple[str, ...] = ()) -> Table:
+    """A table without lines; the columns of numbers are on the right."""
+    table = Table(box=None, header_style="bold")
+    for head in heads:
+        table.add_column(head, justify="right" if head in right else "left", overflow="fold")
+    return table
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int], None]]:
+    """Tell people how many there are by now, in a line that goes at the end. Scripts see nothing of
+    it."""
+    console = progress_console()
+    if not console.is_terminal:
+        yield lambda _count: None
+        return
+    with console.status(f"reading {what}") as line:
+        yield lambda count: line.update(f"reading {what}: {count}")
+
+
+def tell_staleness(declared: Sequence[DeclaredShape]) -> None:
+    """Say so when these are from the gateway's last view, as its registry is away."""
+    oldest_ms = max((one.staleness_ms for one in declared), default=0.0)
+    if oldest_ms:
+        told = f"the registry is away: this is as it was {oldest_ms / 1e3:.0f} s ago"
+        progress_console().print(told, style="yellow")
 
 
 def print_figures(figures: Mapping[str, Any]) -> None:
@@ -68,9 +98,10 @@ def _first_error(group: BaseExceptionGroup[BaseException]) -> AxiomError | None:
 def _tell(error: AxiomError, *, as_json: bool) -> typer.Exit:
     line = " ".join(str(error).split())
     if as_json:
-        print_figures({"error": {"code": error.code, "message": line}})
+        figures = {"code": error.code, "message": line}
+        if isinstance(error, InvalidInputError) and error.path is not None:
+            figures["path"] = error.path
+        print_figures({"error": figures})
     else:
         sys.stderr.write(f"error: {line}\n")
-    return typer.Exit(
-        WRONG_SETTINGS if isinstance(error, SettingsError) and not as_json else FAILED
-    )
+    return typer.Exit(WRONG_SETTINGS if isinstance(error, SettingsError) else FAILED)

@@ -3,42 +3,82 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from axiom_cli.__main__ import app
 from axiom_cli.machine import machine, version
 
+ROOT = typer.main.get_command(app)
+ASKS_NOBODY = {"up", "demo", "version", "bench", "nats", "contexts", "keys new"}
+"""Commands, or groups of them, that ask no gateway."""
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        (),
-        ("up",),
-        ("demo",),
-        ("status",),
-        ("doctor",),
-        ("top",),
-        ("why",),
-        ("explain",),
-        ("telemetry",),
-        ("telemetry", "tail"),
-        ("adapters",),
-        ("adapters", "apply"),
-        ("adapters", "list"),
-        ("adapters", "show"),
-        ("adapters", "delete"),
-        ("bench",),
-        ("bench", "gateway"),
-        ("bench", "telemetry"),
-        ("version",),
-    ],
-)
+
+def commands(
+    group: Any = ROOT, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+EVERY = dict(commands())
+LEAVES = {path: command for path, command in EVERY.items() if not hasattr(command, "commands")}
+
+
+def test_the_commands_are_found() -> None:
+    assert len(LEAVES) > 25
+    assert {("adapters", "apply"), ("contexts", "use"), ("top",)} <= set(LEAVES)
+
+
+@pytest.mark.parametrize("command", EVERY)
 def test_every_command_has_help(command: tuple[str, ...]) -> None:
     told = CliRunner().invoke(app, [*command, "--help"])
     assert told.exit_code == 0
     assert "Usage: " in told.stdout
+    assert EVERY[command].help
+
+
+@pytest.mark.parametrize("command", LEAVES)
+def test_a_command_that_asks_takes_the_same_options_and_tells_scripts(
+    command: tuple[str, ...],
+) -> None:
+    options = {name for option in LEAVES[command].params for name in option.opts}
+    asks = not {command[0], " ".join(command)} & ASKS_NOBODY
+    assert {"--context", "--url", "--key-file"}.issubset(options) is asks
+    assert "--json" in options or command == ("up",)
+
+
+def test_the_root_tells_exit_codes_and_completion() -> None:
+    told = CliRunner().invoke(app, ["--help"], terminal_width=200).stdout
+    for word in ("Exit codes: 0 done; 1 ", "--install-completion", "--show-completion"):
+        assert word in told
+
+
+def test_the_shell_completes_commands_and_contexts(tmp_path: Path) -> None:
+    file = tmp_path / "contexts.yaml"
+    file.write_text("contexts: {prod-eu: {url: 'http://a'}, prod-us: {url: 'http://b'}}")
+
+    def completed(line: str) -> list[str]:
+        environment = {
+            "_AXIOM_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(line.count(" ")),
+            "AXIOM_CONTEXTS": str(file),
+        }
+        told = CliRunner().invoke(app, [], env=environment, prog_name="axiom")
+        return told.stdout.split()
+
+    assert completed("axiom adapters a") == ["apply"]
+    assert completed("axiom contexts use p") == ["prod-eu", "prod-us"]
+    assert completed("axiom status --context prod-u") == ["prod-us"]
+    file.write_text("[")
+    assert completed("axiom contexts use p") == []
 
 
 @pytest.mark.parametrize(
@@ -55,6 +95,12 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
         (("telemetry", "tail", "n", "-n", "0"), "-n"),
         (("telemetry", "tail", "n", "--for", "0"), "--for"),
         (("nonsense",), "nonsense"),
+        (("status", "--context", "a", "--url", "http://b"), "a context and a URL"),
+        (("status", "--url", "ftp://b"), "--url"),
+        (("status", "--key-file", "/nonexistent/key"), "/nonexistent/key"),
+        (("contexts", "set", "a"), "--url"),
+        (("contexts", "set", "a", "--url", "nonsense"), "--url"),
+        (("contexts", "set", "-a", "--url", "http://b"), "-a"),
     ],
 )
 def test_wrong_arguments_end_with_two(arguments: tuple[str, ...], word: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from axiom_cli.output import print_figures, told_errors
-from axiom_common.errors import SettingsError, UnavailableError
+from axiom_common.errors import InvalidInputError, SettingsError, UnavailableError
 
 AWAY = UnavailableError("no gateway answers\n at x")
 
@@ -25,6 +25,21 @@ AWAY = UnavailableError("no gateway answers\n at x")
             "",
         ),
         (SettingsError("port: too large"), False, 2, "", "error: port: too large\n"),
+        (
+            SettingsError("no"),
+            True,
+            2,
+            '{"error": {"code": "invalid-settings", "message": "no"}}\n',
+            "",
+        ),
+        (
+            InvalidInputError("rank: no number", path="adapters.0.rank"),
+            True,
+            1,
+            '{"error": {"code": "invalid-input", "message": "rank: no number", '
+            '"path": "adapters.0.rank"}}\n',
+            "",
+        ),
         (
             ExceptionGroup("tasks", [ExceptionGroup("inner", [AWAY])]),
             False,

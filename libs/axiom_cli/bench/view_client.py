@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import aiohttp
 import msgspec
 
-from axiom_cli.admin import WATCH_PATH, WATCH_SILENCE_S, Target
+from axiom_cli.admin import WATCH_PATH, Target
+from axiom_cli.admin_client import WATCH_SILENCE_S
 from axiom_cli.event_stream import EventStream
 from axiom_common.errors import UnavailableError
 from axiom_common.ports.clock import Clock

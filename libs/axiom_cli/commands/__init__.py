@@ -1,0 +1,1 @@
+"""The commands of `axiom`, one module a group: each reads its arguments and hands over."""

@@ -1,0 +1,94 @@
+"""`axiom bench`: what Axiom costs, measured."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from axiom_cli.bench.churn import ChurnOptions, bench_churn
+from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
+from axiom_cli.bench.telemetry import TelemetryBenchOptions, bench_telemetry
+from axiom_cli.commands.options import AsJson
+from axiom_cli.commands.running import run
+from axiom_cli.output import told_errors
+
+app = typer.Typer(help="Measure Axiom, and its peers beside it.", no_args_is_help=True)
+
+
+@app.command("gateway")
+def bench_gateway_command(
+    engines: Annotated[int, typer.Option(min=1, max=1000, help="Engines behind each router.")] = 4,
+    adapters: Annotated[int, typer.Option(min=0, max=10_000, help="Adapters, all resident.")] = 8,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="All peers in turn, so often.")] = 3,
+    seconds: Annotated[
+        float, typer.Option(min=0.5, max=60, help="Load of each step of a round.")
+    ] = 2.0,
+    peers: Annotated[
+        str, typer.Option(help="Which to measure, by name; those not installed are left out.")
+    ] = ",".join(ROUTERS),
+    peers_dir: Annotated[
+        Path, typer.Option("--dir", file_okay=False, help="Where `make bench-peers` put them.")
+    ] = Path(".peers"),
+    document: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Markdown file: replace its figures by these."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """CPU and latency of a request through the gateway, and through other routers."""
+    options = GatewayBenchOptions(
+        engines=engines,
+        adapters=adapters,
+        rounds=rounds,
+        seconds=seconds,
+        peers=tuple(name.strip() for name in peers.split(",") if name.strip()),
+        peers_dir=peers_dir,
+        as_json=as_json,
+        document=document,
+    )
+    with told_errors(as_json=as_json):
+        run(bench_gateway(options))
+
+
+class Source(StrEnum):
+    """How agents know what is resident."""
+
+    EXTENSION = "extension"
+    POLLED = "polled"
+
+
+@app.command("telemetry")
+def bench_telemetry_command(
+    nodes: Annotated[int, typer.Option(min=1, max=4096, help="In the region, all in all.")] = 50,
+    agents: Annotated[int, typer.Option(min=1, max=64, help="Of them with a real agent.")] = 4,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="Measured.")] = 40.0,
+    source: Annotated[
+        Source, typer.Option(help="How agents know what is resident.")
+    ] = Source.EXTENSION,
+    as_json: AsJson = False,
+) -> None:
+    """From a change in an engine to a gateway's view, and the CPU of each part."""
+    options = TelemetryBenchOptions(
+        nodes=nodes, agents=agents, seconds=seconds, source=source.value, as_json=as_json
+    )
+    with told_errors(as_json=as_json):
+        run(bench_telemetry(options))
+
+
+@app.command("churn")
+def bench_churn_command(
+    nodes: Annotated[int, typer.Option(min=1, max=4096, help="That come and go.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=2, max=100, help="How often.")] = 10,
+    silent: Annotated[bool, typer.Option(help="They go without a word; takes longer.")] = False,
+    new_names: Annotated[bool, typer.Option(help="Other nodes in each round.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Memory of telemetry, Redis and gateway while nodes come and go."""
+    options = ChurnOptions(
+        nodes=nodes, rounds=rounds, silent=silent, same_names=not new_names, as_json=as_json
+    )
+    with told_errors(as_json=as_json):
+        run(bench_churn(options))

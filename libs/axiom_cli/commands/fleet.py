@@ -1,0 +1,123 @@
+"""Commands that tell what a gateway sees: `status`, `top`, `why`, `explain`, `doctor`, `tail`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from axiom_cli.admin import Target
+from axiom_cli.commands.options import GATEWAY_PORT, AsJson, NatsUrl, PortNumber, RedisUrl
+from axiom_cli.commands.running import asks_gateway, until_interrupted
+from axiom_cli.doctor import Wanted, doctor
+from axiom_cli.explain import explain, question
+from axiom_cli.status import status
+from axiom_cli.tail import TailOptions, tail
+from axiom_cli.top import TopOptions, top
+from axiom_cli.why import why
+from axiom_common.wire import headers
+from axiom_common.wire.decisions import EXPLAINED_MAX, PROMPT_TOKENS_MAX
+
+telemetry_app = typer.Typer(help="Follow what nodes tell.", no_args_is_help=True)
+
+
+@asks_gateway
+async def status_command(target: Target, as_json: AsJson = False) -> None:
+    """What a gateway sees of its fleet."""
+    await status(target, as_json=as_json)
+
+
+@until_interrupted
+@asks_gateway
+async def top_command(
+    target: Target,
+    node: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Only engines with this base model or adapter.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Nodes, engines, slots with adapters, and how old each fact is, as they change; q ends it."""
+    await top(
+        TopOptions(target=target, nodes=tuple(node or ()), model=model, once=once, as_json=as_json)
+    )
+
+
+@asks_gateway
+async def why_command(
+    target: Target,
+    decision_id: Annotated[str, typer.Argument(help=f"{headers.DECISION} of an answer.")],
+    as_json: AsJson = False,
+) -> None:
+    """Why a request went to its engine, and what became of it. Ask the gateway that served it."""
+    await why(target, decision_id, as_json=as_json)
+
+
+@asks_gateway
+async def explain_command(
+    target: Target,
+    model: Annotated[str, typer.Argument(help="A base model or an adapter.")],
+    prompt_tokens: Annotated[
+        int, typer.Option(min=0, max=PROMPT_TOKENS_MAX, help="Length of the prompt.")
+    ] = 0,
+    profile: Annotated[
+        str | None, typer.Option(help="How to decide; else as the gateway does.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=EXPLAINED_MAX, help="Engines to show.")
+    ] = EXPLAINED_MAX,
+    after: Annotated[str, typer.Option(help="Only engines behind this id.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Where a request for a model would go now, and why not to the other engines."""
+    asked = question(model, prompt_tokens=prompt_tokens, profile=profile, limit=limit, after=after)
+    await explain(target, asked, as_json=as_json)
+
+
+@asks_gateway
+async def doctor_command(
+    target: Target,
+    port: PortNumber = GATEWAY_PORT,
+    nats_url: NatsUrl = None,
+    redis_url: RedisUrl = None,
+    engine: Annotated[
+        list[str] | None, typer.Option(help="An engine to look at; else those of the gateway.")
+    ] = None,
+    as_json: AsJson = False,
+) -> bool:
+    """Look at ports, binaries, NVML, NATS, Redis and engines, and say what to do."""
+    wanted = Wanted(
+        port=port,
+        gateway=target,
+        nats_url=nats_url,
+        redis_url=redis_url,
+        engine_urls=tuple(engine or ()),
+    )
+    return await doctor(wanted, as_json=as_json)
+
+
+@telemetry_app.command("tail")
+@until_interrupted
+@asks_gateway
+async def tail_command(
+    target: Target,
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    seconds: Annotated[
+        float | None, typer.Option("--for", min=0.1, help="End after so many seconds.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("-n", min=1, help="End after so many lines.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Each view as a line of JSON.")] = False,
+) -> None:
+    """What changes of a node in a gateway's view, as it changes."""
+    await tail(TailOptions(target=target, node=node, seconds=seconds, count=count, as_json=as_json))
+
+
+def add_fleet_commands(app: typer.Typer) -> None:
+    """Add them all."""
+    app.command("status")(status_command)
+    app.command("top")(top_command)
+    app.command("why")(why_command)
+    app.command("explain")(explain_command)
+    app.command("doctor")(doctor_command)
+    app.add_typer(telemetry_app, name="telemetry")
