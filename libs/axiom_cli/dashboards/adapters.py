@@ -92,7 +92,7 @@ _MOVING = (
         "Loads that an engine or its agent gave up, per second. Normal: 0.",
         RATE,
         (
-            per_engine(total(rate(NodeAgent.LOAD_FAILURES, ENGINE), "engine", "reason")),
+            per_engine(total(rate(NodeAgent.LOAD_FAILURES, ENGINE), "engine", "reason"), "reason"),
             "{{engine}} {{reason}}",
         ),
     ),

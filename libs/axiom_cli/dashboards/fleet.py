@@ -16,9 +16,10 @@ from axiom_cli.dashboards.layout import (
 from axiom_cli.dashboards.queries import (
     JOBS,
     SERVED,
+    WINDOW,
+    degraded,
     highest,
     now,
-    of_each_service,
     of_processes,
     quantile,
     rate,
@@ -27,9 +28,6 @@ from axiom_cli.dashboards.queries import (
 )
 from axiom_common.runtime.metric_names import Gateway, NodeAgent, Scheduler, Telemetry
 
-DEGRADED = of_each_service(
-    "degraded_ratio", (Gateway.DEGRADED, NodeAgent.DEGRADED, Scheduler.DEGRADED, Telemetry.DEGRADED)
-)
 BURN = 'region:axiom_requests_bad:ratio_rate{}{{region=~"$region"}} / 0.001'
 """How many times too fast the budget of 0.1 % goes; deploy/prometheus/rules/recording.yml."""
 
@@ -122,10 +120,10 @@ _SERVING = (
     ),
     graph(
         "Degraded, by what",
-        "Processes that name this in /readyz. Nothing here stops a gateway from serving; "
-        "the runbook says what goes on and what does not.",
+        "Processes that name this in /readyz; none is normal. Gateways go on serving all the same; "
+        "ARCHITECTURE.md says what goes on and what does not.",
         COUNT,
-        (f"sum by (region, job, what) ({DEGRADED})", "{{region}} {{job}} {{what}}"),
+        (degraded(), "{{region}} {{job}} {{what}}"),
     ),
 )
 
@@ -141,7 +139,7 @@ _PROCESSES = (
         "Share of one core that each process takes. A gateway near 100 % delays every request.",
         SHARE,
         (
-            f"rate({of_processes('process_cpu_seconds_total')}[$__rate_interval])",
+            f"rate({of_processes('process_cpu_seconds_total')}[{WINDOW}])",
             "{{job}} {{instance}}",
         ),
     ),

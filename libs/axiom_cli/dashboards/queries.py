@@ -6,7 +6,13 @@ range begins. Every selector keeps to `$region`.
 
 from __future__ import annotations
 
-from axiom_common.runtime.metric_names import AnyMetric, NodeAgent
+from axiom_common.runtime.metric_names import (
+    AnyMetric,
+    Gateway,
+    NodeAgent,
+    Scheduler,
+    Telemetry,
+)
 from axiom_common.runtime.metrics import CounterName, GaugeName, HistogramName
 
 WINDOW = "$__rate_interval"
@@ -68,10 +74,13 @@ def slots_taken(*by: str) -> str:
     return f"{taken} / {total(now(NodeAgent.SLOTS, ENGINE), *by)}"
 
 
-def per_engine(expr: str) -> str:
-    """What an engine has no series of before it happened, as 0 until then."""
-    engines = total(now(NodeAgent.ENGINE_READY, ENGINE), "engine")
-    return f"{expr} or on (region, engine) 0 * {engines}"
+def per_engine(expr: str, label: str = "") -> str:
+    """What an engine has no series of before it happened, as 0 until then; with `none` for its
+    further label, if it has one."""
+    nothing = f"0 * {total(now(NodeAgent.ENGINE_READY, ENGINE), 'engine')}"
+    if label:
+        nothing = f'label_replace({nothing}, "{label}", "none", "", "")'
+    return f"{expr} or on (region, engine) {nothing}"
 
 
 def up(*jobs: str) -> str:
@@ -89,6 +98,14 @@ def of_each_service(what: str, names: tuple[AnyMetric, ...]) -> str:
     services = "|".join(metric.service.value for metric in names)
     assert all(metric.what == what for metric in names)
     return f'{{__name__=~"axiom_({services})_{what}", {REGION}}}'
+
+
+def degraded() -> str:
+    """How many processes of each kind name what in /readyz; `none` of a kind that names nothing."""
+    services = (Gateway.DEGRADED, NodeAgent.DEGRADED, Scheduler.DEGRADED, Telemetry.DEGRADED)
+    named = total(of_each_service("degraded_ratio", services), "job", "what")
+    nothing = f'label_replace(0 * {total(up(), "job")}, "what", "none", "", "")'
+    return f"{named} > 0 or on (region, job) {nothing}"
 
 
 def _select(name: str, *matchers: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from axiom_cli.dashboards.fleet import DEGRADED
 from axiom_cli.dashboards.layout import COUNT, RATE, SECONDS, Board, graph, number
 from axiom_cli.dashboards.queries import (
+    WINDOW,
     counted,
+    degraded,
     highest,
     now,
     observed,
@@ -13,6 +14,7 @@ from axiom_cli.dashboards.queries import (
     quantile,
     rate,
     total,
+    up,
 )
 from axiom_common.runtime.metric_names import Gateway, NodeAgent, Scheduler, Telemetry
 
@@ -24,11 +26,7 @@ _REFUSED = of_each_service("nats_refusals_total", tuple(s.NATS_REFUSALS for s in
 
 def _by_job(selector: str) -> str:
     """The rate of what several services count, by their kind; 0 for those that counted nothing."""
-    alive = 'up{job=~"gateway|node-agent|scheduler|telemetry", region=~"$region"}'
-    return (
-        f"sum by (region, job) (rate({selector}[$__rate_interval])) "
-        f"or 0 * sum by (region, job) ({alive})"
-    )
+    return f"{total(f'rate({selector}[{WINDOW}])', 'job')} or 0 * {total(up(), 'job')}"
 
 
 _NOW = (
@@ -120,9 +118,9 @@ _REPORTS = (
     ),
     graph(
         "Degraded, by what",
-        "Processes that name this in /readyz.",
+        "Processes that name this in /readyz; none is normal.",
         COUNT,
-        (f"sum by (region, job, what) ({DEGRADED})", "{{region}} {{job}} {{what}}"),
+        (degraded(), "{{region}} {{job}} {{what}}"),
     ),
 )
 
