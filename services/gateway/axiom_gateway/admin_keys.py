@@ -2,11 +2,14 @@
 
 A secret is told in the answer that made it and nowhere else: at rest there is its digest, which is
 in no answer. The last admin's key stays, unless this gateway has one of its own.
+
+A write is acknowledged once all gateways of the region go by it. One that they did not confirm in
+time is an error, unless its answer has a secret: that would be lost with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -15,16 +18,17 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from axiom_common.errors import NameTakenError, NotFoundError
 from axiom_common.model.access import ApiKey, Role
-from axiom_common.model.ids import public_name
+from axiom_common.model.ids import GatewayId
 from axiom_common.runtime.api_secret import new_secret
 from axiom_common.runtime.desired_store import ANY_VERSION, DesiredStore, Outcome
 from axiom_common.wire import headers, rest
 from axiom_common.wire.desired import Stored
 from axiom_gateway.admin_access import OWN_KEY, Access, Needs, digest_of
 from axiom_gateway.admin_bodies import parsed_body, takes
-from axiom_gateway.admin_objects import Kind, Objects, add_patch_and_delete, add_reads
+from axiom_gateway.admin_objects import Kind, Name, Objects, add_patch_and_delete, add_reads
 from axiom_gateway.admin_problems import AdminError
 from axiom_gateway.admin_writes import Write, WriteAsked
+from axiom_gateway.everywhere import Confirm, NotEverywhereError
 from axiom_gateway.known_desired import KnownDesired
 
 KEYS_MAX = 1_000
@@ -41,13 +45,20 @@ class LastAdminKeyError(AdminError):
 
 
 class Keys(Objects[ApiKey]):
-    """What the routes do. `unix_s` is the wall time."""
+    """What the routes do. `unix_s` is the wall time, `confirm` asks all gateways."""
 
     def __init__(
-        self, store: DesiredStore, known: KnownDesired, access: Access, unix_s: Callable[[], float]
+        self,
+        store: DesiredStore,
+        known: KnownDesired,
+        access: Access,
+        *,
+        confirm: Confirm,
+        unix_s: Callable[[], float],
     ) -> None:
         super().__init__(_kind(known, access), store, known)
         self._access = access
+        self._confirm = confirm
         self._unix_s = unix_s
 
     async def put_key(
@@ -56,7 +67,7 @@ class Keys(Objects[ApiKey]):
         """Make a key, its secret in the answer, or give it another role."""
         secret = new_secret()
         made = ApiKey(
-            name=public_name(name, path="name"),
+            name=name,
             role=role,
             digest=digest_of(secret),
             created_ms=int(self._unix_s() * 1e3),
@@ -66,7 +77,11 @@ class Keys(Objects[ApiKey]):
             return made if current is None else replace(current, role=role)
 
         shape, outcome = await self.change(name, edit, asked, response)
-        return _telling(shape, secret, response) if _is_new(outcome, asked) else shape
+        missing = await self._unconfirmed(shape.version, asked)
+        if outcome is Outcome.CREATED:
+            return shape if asked.dry_run else _telling(shape, secret, response)
+        _refuse(name, missing)
+        return shape
 
     async def rotate(self, name: str, asked: Write, response: Response) -> rest.DeclaredShape:
         """Give it another secret, told in the answer; the one before is void."""
@@ -79,7 +94,16 @@ class Keys(Objects[ApiKey]):
 
         if_version = ANY_VERSION if asked.if_version is None else asked.if_version
         shape, _ = await self.change(name, edit, replace(asked, if_version=if_version), response)
+        await self._unconfirmed(shape.version, asked)
         return shape if asked.dry_run else _telling(shape, secret, response)
+
+    async def patch(
+        self, name: str, patch: Mapping[str, Any], asked: Write, response: Response
+    ) -> rest.DeclaredShape:
+        """Give it another role."""
+        shape = await super().patch(name, patch, asked, response)
+        _refuse(name, await self._unconfirmed(shape.version, asked))
+        return shape
 
     async def change(
         self,
@@ -102,12 +126,17 @@ class Keys(Objects[ApiKey]):
             await self._keep_an_admin(before, ANY_VERSION)
         return changed
 
-    async def delete(self, name: str, asked: Write) -> None:
+    async def delete(self, name: str, asked: Write) -> int:
         """As of any object, but an admin's key that was the last one is put back."""
         before = await self._store.get(ApiKey, name)
-        await super().delete(name, asked)
+        revision = await super().delete(name, asked)
         if before is not None and not asked.dry_run and _is_admin(before.value):
             await self._keep_an_admin(before.value, None)
+        _refuse(name, await self._unconfirmed(revision, asked))
+        return revision
+
+    async def _unconfirmed(self, revision: int, asked: Write) -> tuple[GatewayId, ...]:
+        return () if asked.dry_run else await self._confirm(revision)
 
     async def _keep_an_admin(self, before: ApiKey | None, if_version: int | None) -> None:
         """Look again, as another gateway may have taken away another admin's key meanwhile."""
@@ -134,19 +163,20 @@ def add_keys(router: APIRouter, keys: Keys) -> None:
         dependencies=needs,
         tags=[kind.path],
     )
-    async def rotate(name: str, asked: WriteAsked, response: Response) -> Any:
-        return await keys.rotate(public_name(name, path="name"), asked, response)
+    async def rotate(name: Name, asked: WriteAsked, response: Response) -> Any:
+        return await keys.rotate(name, asked, response)
 
     add_reads(router, keys)
 
     @router.put(
         "/keys/{name:path}",
         response_model=kind.shown,
+        responses={HTTPStatus.CREATED: {"model": kind.shown}},
         dependencies=needs,
         tags=[kind.path],
         openapi_extra=takes(kind.body),
     )
-    async def put(name: str, asked: WriteAsked, request: Request, response: Response) -> Any:
+    async def put(name: Name, asked: WriteAsked, request: Request, response: Response) -> Any:
         body = await parsed_body(request, rest.ApiKeyPut)
         body.name_like(name)
         return await keys.put_key(name, body.role, asked, response)
@@ -167,8 +197,10 @@ def _kind(known: KnownDesired, access: Access) -> Kind[ApiKey]:
     def guard(name: str, wanted: ApiKey | None) -> None:
         if name == OWN_KEY:
             raise NameTakenError(f"{name!r} is what a gateway calls its own key", path="name")
-        stays = _is_admin(wanted) or access.has_own
-        if not stays and _is_admin(_key(known, name)) and not _admins_but(name, known):
+        if _is_admin(wanted) or access.has_own:
+            return
+        others = _admins_but(name, known)
+        if not others and _is_admin(_key(known, name)):
             raise LastAdminKeyError(name)
 
     return Kind(
@@ -186,7 +218,8 @@ def _kind(known: KnownDesired, access: Access) -> Kind[ApiKey]:
 
 
 def _key(known: KnownDesired, name: str) -> ApiKey | None:
-    return next((s.value for s in known.stored(ApiKey) if s.value.name == name), None)
+    stored = known.one(ApiKey, name)
+    return stored.value if stored is not None else None
 
 
 def _admins_but(name: str, known: KnownDesired) -> list[str]:
@@ -198,8 +231,9 @@ def _is_admin(key: ApiKey | None) -> bool:
     return key is not None and key.role is Role.ADMIN
 
 
-def _is_new(outcome: Outcome, asked: Write) -> bool:
-    return outcome is Outcome.CREATED and not asked.dry_run
+def _refuse(name: str, unconfirmed: tuple[GatewayId, ...]) -> None:
+    if unconfirmed:
+        raise NotEverywhereError(f"the change of the key {name!r}", unconfirmed)
 
 
 def _telling(shape: rest.DeclaredShape, secret: str, response: Response) -> rest.DeclaredShape:

@@ -8,7 +8,7 @@ or its first word comes before the change is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from axiom_common.model.ids import GatewayId
@@ -23,6 +23,10 @@ this gateway sent last."""
 LISTENED_MS = 2_000.0
 """Each tells all that it has each second: whoever listened for so long knows who is there."""
 POLL_MS = 10.0
+
+
+Confirm = Callable[[int], Awaitable[tuple[GatewayId, ...]]]
+"""Waits until all have taken over a revision; the gateways that did not confirm it in time."""
 
 
 class NotEverywhereError(AdminError):
@@ -50,7 +54,7 @@ class Everywhere:
         unbroken_ms: Callable[[], float],
     ) -> None:
         self._clock = clock
-        self._gateway = gateway
+        self.gateway = gateway
         self._applied = applied
         self._unconfirmed = unconfirmed
         self._unbroken_ms = unbroken_ms
@@ -66,5 +70,5 @@ class Everywhere:
 
     def _missing(self, revision: int) -> tuple[GatewayId, ...]:
         knows = self._applied() >= revision and self._unbroken_ms() >= LISTENED_MS
-        own = () if knows else (self._gateway,)
+        own = () if knows else (self.gateway,)
         return (*own, *self._unconfirmed(revision))
