@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from axiom_cli.admin import Admin, Target, admin_of
+from axiom_cli.admin_client import ForbiddenError, UnauthenticatedError
+from axiom_cli.keystrokes import keystrokes
 from axiom_cli.output import print_figures, table_console
 from axiom_cli.top_view import Seen, lines, wanted
 from axiom_common.drivers.system_clock import SystemClock
@@ -22,6 +25,7 @@ from axiom_common.wire.views import NodeView
 SHOW_EVERY_S = 0.5
 STATUS_EVERY_S = 2.0
 RETRY_S = 1.0
+END_KEY = "q"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +41,49 @@ class TopOptions:
 
 
 async def top(options: TopOptions) -> None:
-    """Show until cancelled. One picture alone raises NoAnswerError without a gateway, and
-    NotFoundError for a node that it does not know; else both are shown and waited for."""
+    """Show until cancelled, or until q is pressed. One picture alone raises NoAnswerError without a
+    gateway, and NotFoundError for a node that it does not know; else both are shown and waited for.
+    Without a right key there is nothing to wait for."""
     async with admin_of(options.target) as admin:
         if options.once or options.as_json:
             await _once(admin, options)
             return
-        console = table_console()
         board = _Board(SystemClock(), options)
-        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(board.follow(admin), name="follow nodes")
-                group.create_task(board.ask_status(admin), name="ask for the status")
-                while True:
-                    live.update(board.shown(console), refresh=True)
-                    await asyncio.sleep(SHOW_EVERY_S)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(board.follow(admin), name="follow nodes"),
+                group.create_task(board.ask_status(admin), name="ask for the status"),
+            ]
+            await _show(board, table_console())
+            for task in tasks:
+                task.cancel()
+
+
+async def _show(board: _Board, console: Console) -> None:
+    """Until q is pressed; at once anew when the terminal gets another size."""
+    ended = False
+    wake = asyncio.Event()
+
+    def on_key(key: str) -> None:
+        nonlocal ended
+        ended = ended or key.lower() == END_KEY
+        wake.set()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGWINCH, wake.set)
+    try:
+        with (
+            keystrokes(on_key),
+            Live(console=console, screen=console.is_terminal, auto_refresh=False) as live,
+        ):
+            while not ended:
+                wake.clear()
+                live.update(board.shown(console), refresh=True)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SHOW_EVERY_S):
+                        await wake.wait()
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
 
 
 async def _once(admin: Admin, options: TopOptions) -> None:
@@ -107,6 +139,8 @@ class _Board:
     def _told_trouble(self, what: str) -> Iterator[None]:
         try:
             yield
+        except (UnauthenticatedError, ForbiddenError):
+            raise
         except AxiomError as error:
             self._troubles[what] = f"trying again: {error}"
 

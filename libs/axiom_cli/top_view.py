@@ -14,6 +14,7 @@ from axiom_cli.node_text import (
     COMING_STATES,
     HBM_STATES,
     HOT_C,
+    UNKNOWN,
     age,
     gib,
     in_flight,
@@ -28,8 +29,10 @@ from axiom_common.wire.views import EngineView, GpuView, NodeView, ResidentView
 SOON, NOW = "yellow", "red"
 _BY_LIVENESS = {"alive": "", "suspect": SOON}
 _BY_STATUS = {"ready": "", "starting": SOON, "draining": SOON}
-_COLUMNS = "{:<16.16} {:<11.11} {:>4} {:>4} {:>6} {:>8} {:>8} {:>9}"
-_HEADS = _COLUMNS.format("engine", "status", "run", "wait", "KV", "TTFT", "TPOT", "sample")
+_COLUMNS = "{:<14.14} {:<12.12} {:>6} {:>4} {:>4} {:>5} {:>8} {:>8} {:>8}"
+_HEADS = _COLUMNS.format(
+    "engine", "status", "flight", "run", "wait", "KV", "TTFT", "TPOT", "sample"
+)
 ADAPTER_INDENT = 4
 
 
@@ -120,6 +123,8 @@ def _node(seen: Seen, width: int) -> Iterator[Text]:
         )
     yield line
     yield from (_gpu(gpu) for gpu in node.gpus)
+    if not node.gpus:
+        yield Text(f"  GPU {UNKNOWN} °C: NVML tells of none")
     for engine in node.engines:
         yield _engine(engine, seen)
         yield from _adapters(engine, seen, width)
@@ -149,7 +154,8 @@ def _gpu(gpu: GpuView) -> Text:
 def _engine(engine: EngineView, seen: Seen) -> Text:
     row = _COLUMNS.format(
         own_name(engine),
-        engine.status,
+        _status(engine),
+        engine.in_flight,
         engine.running,
         engine.waiting,
         share(engine.kv_usage),
@@ -158,12 +164,19 @@ def _engine(engine: EngineView, seen: Seen) -> Text:
         age(seen.aged(engine.sample_age_ms)),
     )
     line = Text("  " + row)
-    style = _BY_STATUS.get(engine.status, NOW)
+    style = _BY_STATUS.get(engine.status, NOW) or (SOON if engine.order else "")
     if style:
-        line.stylize(style, 19, 30)
+        line.stylize(style, 17, 29)
     if engine.waiting:
-        line.stylize(SOON, 36, 40)
+        line.stylize(SOON, 42, 46)
     return line
+
+
+def _status(engine: EngineView) -> str:
+    """What an operator ordered of it stands before what it is."""
+    if engine.order is None or engine.status != "ready":
+        return engine.status
+    return f"{engine.order}, idle" if engine.idle else engine.order
 
 
 def _ms(value: float | None, digits: int) -> str:

@@ -61,6 +61,10 @@ ENGINE = EngineView(
     residents=(resident("old~1", "host"), resident("sql~2", in_flight=2)),
     registered=("old~1", "sql~2", "spare~1"),
     failures=(),
+    order=None,
+    order_note=None,
+    in_flight=5,
+    idle=False,
 )
 GPU = GpuView.model_validate(
     dict.fromkeys(GpuView.model_fields) | {"index": 0, "mig": (), "lost": False}
@@ -95,10 +99,10 @@ def shown(*nodes: NodeView, width: int = WIDTH, trouble: str = "") -> str:
 def test_a_node_is_shown_with_the_age_and_the_source_of_what_is_known() -> None:
     assert shown(NODE).splitlines() == [
         "eu: 1 nodes, 1 engines, 3 adapters, view 12 ms old",
-        "  engine           status       run wait     KV     TTFT     TPOT    sample",
+        "  engine         status       flight  run wait    KV     TTFT     TPOT   sample",
         "n1 alive, heard 250 ms ago, plan 3",
         "  GPU 0 ? °C ?, ?/? W, ?/? GiB, throttle ?",
-        "  a                ready          3    0   50 %   120 ms        ?    290 ms",
+        "  a              ready             5    3    0  50 %   120 ms        ?   290 ms",
         "    HBM 1/4 (extension 350 ms): sql~2 ×2",
         "    host 1/8 (extension 350 ms): old~1",
     ]
@@ -118,6 +122,10 @@ def test_a_node_is_shown_with_the_age_and_the_source_of_what_is_known() -> None:
             "b~1 failed: not-found, again in 5.0 s",
         ),
         (gpu(lost=True), "GPU 0 lost"),
+        (NODE.model_copy(update={"gpus": ()}), "GPU ? °C: NVML tells of none"),
+        (engine(order="cordon", in_flight=0, idle=None), "a              cordon            0"),
+        (engine(order="drain", in_flight=0, idle=True), "a              drain, idle       0"),
+        (engine(order="drain", status="starting"), "a              starting"),
         (gpu(temperature_c=65.0, throttles=()), "GPU 0 65 °C ?, ?/? W, ?/? GiB\n"),
         (
             gpu(throttles=(ThrottleView(reason="sw-thermal", ms=3e3),)),
