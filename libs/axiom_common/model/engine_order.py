@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,8 @@ from axiom_common.errors import InvalidInputError
 from axiom_common.model.ids import EngineId, RegionId, engine_id, token
 
 NOTE_MAX = 200
+NOTE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+_NOTE = re.compile(NOTE_PATTERN)
 
 
 class OrderKind(StrEnum):
@@ -33,10 +36,9 @@ class EngineOrder:
         token(self.region, path="region")
         node, _, engine = self.engine.partition(".")
         engine_id(node, engine)
-        if len(self.note) > NOTE_MAX or not self.note.isprintable():
-            raise InvalidInputError(
-                f"note must have at most {NOTE_MAX} printable characters", path="note"
-            )
+        if len(self.note) > NOTE_MAX or not _NOTE.fullmatch(self.note):
+            message = f"note must have at most {NOTE_MAX} characters, no control character"
+            raise InvalidInputError(message, path="note")
 
     @property
     def name(self) -> str:

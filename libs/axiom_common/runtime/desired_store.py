@@ -41,6 +41,8 @@ ANY_VERSION = -1
 """As `if_version`: the record must be there, at whatever version."""
 ABSENT = -2
 """As `if_version`: the record must not be there."""
+WHATEVER = -4
+"""As `if_version`: what stands there, if anything, may be changed."""
 NO_VERSION = 0
 """Of a record that a dry run would have created."""
 
@@ -270,7 +272,7 @@ async def _against_others(attempt: Callable[[], Awaitable[R]]) -> R:
 
 
 def _check_version(current: Stored[T] | None, if_version: int | None) -> None:
-    if if_version is None:
+    if if_version in (None, WHATEVER):
         return
     if if_version == ABSENT:
         if current is not None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from axiom_common.model.engine import EngineState, GpuState
+from axiom_common.model.engine import EngineState, EngineStatus, GpuState
 from axiom_common.model.engine_order import EngineOrder
 from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
@@ -223,6 +223,24 @@ def silent(engines: Iterable[EngineFacts], now_ms: float) -> list[tuple[EngineId
     old = [facts for facts in engines if now_ms - facts.reported_ms >= STALE_MS]
     old.sort(key=lambda facts: facts.probed_ms)
     return [(facts.state.engine, facts.state.url) for facts in old]
+
+
+def serves_alone(one: EngineFacts, engines: Iterable[EngineFacts]) -> bool:
+    """Whether this engine serves, and no other that does could take over its base model, or the
+    adapters on it."""
+    mine = one.state
+    return _serves(one) and not any(
+        _serves(other)
+        and other.state.engine != mine.engine
+        and other.state.base_model == mine.base_model
+        and (other.state.limits.hbm_slots > 0 or not mine.limits.hbm_slots)
+        for other in engines
+    )
+
+
+def _serves(facts: EngineFacts) -> bool:
+    ready = facts.state.status is EngineStatus.READY
+    return ready and facts.order is None and not facts.agent_dead
 
 
 def left_out(engines: Iterable[EngineFacts]) -> Iterator[Reason]:
