@@ -181,6 +181,18 @@ class RegistrySuite:
             await succeeds(lambda: bucket.put("k", b"w"), despite=UnavailableError)
             await eventually(lambda: told[-1] is not None and told[-1].value == b"w")
 
+    async def test_in_a_bounded_bucket_the_oldest_records_make_room(self) -> None:
+        async with self.open() as there:
+            bucket = await there.registry.bucket(there.bucket, bytes_max=16 << 10)
+            keys = [f"key-{number:02d}" for number in range(20)]
+            for key in keys:
+                await bucket.create(key, bytes(2 << 10))
+            kept = [entry.key for entry in await bucket.list()]
+            assert kept == keys[-len(kept) :]
+            assert 4 <= len(kept) <= 8
+            assert await bucket.get(keys[0]) is None
+            await bucket.create(keys[0], b"again", ttl_ms=60_000.0)
+
     async def test_in_a_lasting_bucket_nothing_expires(self) -> None:
         async with self.open() as there:
             bucket = await there.registry.bucket(there.bucket, lasting=True)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.contract import golden_examples as golden
 
-from axiom_common.wire import desired, keys, rest, schemas
+from axiom_common.wire import desired, keys, requests, rest, schemas
 
 FILES = golden.vectors()
+KINDS = ["adapter", "base-model", "tenant", "profile", "api-key", "engine-order"]
 
 
 def committed(name: str) -> bytes:
@@ -24,7 +25,7 @@ def committed(name: str) -> bytes:
 def test_every_message_record_and_shape_has_an_example() -> None:
     """A new kind without a vector fails here, before it is in use anywhere."""
     assert {type(m) for m in golden.MESSAGES} == set(golden.message_kinds())
-    assert {type(s) for s in golden.REST} == golden.rest_shapes()
+    assert {golden.plain(type(s)) for s in golden.REST} == golden.rest_shapes()
     assert {f"desired-{kind.__struct_config__.tag}.json" for kind in golden.record_kinds()} == {
         name for name in FILES if name.startswith("desired-")
     }
@@ -52,7 +53,7 @@ def test_the_committed_beat_reads_as_its_example() -> None:
 
 @pytest.mark.parametrize(
     ("name", "declared"),
-    list(zip(["adapter", "base-model", "tenant"], golden.DECLARED, strict=True)),
+    list(zip(KINDS, golden.DECLARED, strict=True)),
 )
 def test_a_committed_record_reads_as_its_example(name: str, declared: desired.Declared) -> None:
     record = committed(f"desired-{name}.json")
@@ -63,9 +64,13 @@ def test_the_committed_floor_reads_as_its_example() -> None:
     assert desired.decode_floor(committed("desired-revision-floor.json")) == golden.FLOOR
 
 
+def test_the_committed_record_of_a_request_reads_as_its_example() -> None:
+    assert requests.decode(committed("request.json")) == golden.REQUEST
+
+
 @pytest.mark.parametrize("shape", golden.REST, ids=lambda s: type(s).__name__)
 def test_a_committed_shape_reads_as_its_example(shape: rest.BaseModel) -> None:
-    content = committed(f"rest-{type(shape).__name__}.json")
+    content = committed(f"rest-{golden.plain(type(shape)).__name__}.json")
     assert type(shape).model_validate_json(content) == shape
 
 

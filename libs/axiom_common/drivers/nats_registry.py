@@ -72,16 +72,34 @@ class NatsRegistry:
             replicas=replicas, domain=domain, direct=direct, timeout_s=call_timeout_ms / 1e3
         )
 
-    async def bucket(self, name: str, *, lasting: bool = False) -> NatsBucket:
+    async def bucket(
+        self, name: str, *, lasting: bool = False, bytes_max: int | None = None
+    ) -> NatsBucket:
         """A handle on bucket `name`; needs no connection yet."""
-        return NatsBucket(self._connection, name, self._way, lasting=lasting)
+        config = partial(
+            bucket_config,
+            name,
+            replicas=self._way.replicas,
+            lasting=lasting,
+            bytes_max=bytes_max,
+        )
+        return NatsBucket(self._connection, name, self._way, config, lasting=lasting)
 
 
 class NatsBucket:
     """A `Bucket`."""
 
-    def __init__(self, connection: NatsConnection, name: str, way: Way, *, lasting: bool) -> None:
+    def __init__(
+        self,
+        connection: NatsConnection,
+        name: str,
+        way: Way,
+        config: Callable[[], StreamConfig],
+        *,
+        lasting: bool,
+    ) -> None:
         self._connection = connection
+        self._config = config
         self._name = name
         self._way = way
         self._lasting = lasting
@@ -322,14 +340,9 @@ class NatsBucket:
     async def _open(self, session: Session) -> Stream:
         opened = self._opened
         if opened is None or opened.session is not session:
-            opened = await open_stream(
-                session, self._stream_name, self._way, config=self._stream_config
-            )
+            opened = await open_stream(session, self._stream_name, self._way, config=self._config)
             self._opened = opened
         return opened
-
-    def _stream_config(self) -> StreamConfig:
-        return bucket_config(self._name, replicas=self._way.replicas, lasting=self._lasting)
 
 
 def _revision(entry: Entry | None) -> int:

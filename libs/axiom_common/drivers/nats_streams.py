@@ -54,7 +54,9 @@ def changed_on(bucket: str, key: str) -> str:
     return f"KV_CHANGED.{bucket}.{key}"
 
 
-def bucket_config(bucket: str, *, replicas: int, lasting: bool) -> StreamConfig:
+def bucket_config(
+    bucket: str, *, replicas: int, lasting: bool, bytes_max: int | None
+) -> StreamConfig:
     """A KV bucket with one record a key. Where records expire, the server leaves markers, and for
     those it allows roll-up: who may write one key can have it drop all others then."""
     records = f"$KV.{bucket}.>"
@@ -63,7 +65,8 @@ def bucket_config(bucket: str, *, replicas: int, lasting: bool) -> StreamConfig:
         subjects=[records],
         max_msgs_per_subject=1,
         max_msg_size=VALUE_BYTES_MAX,
-        discard=DiscardPolicy.NEW,
+        max_bytes=bytes_max,
+        discard=DiscardPolicy.NEW if bytes_max is None else DiscardPolicy.OLD,
         republish=RePublish(src=records, dest=changed_on(bucket, ">"), headers_only=True),
         storage=StorageType.FILE,
         num_replicas=replicas,

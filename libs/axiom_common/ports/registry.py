@@ -68,10 +68,14 @@ class Bucket(Protocol):
 class Registry(Protocol):
     """Opens buckets, making them where they are missing."""
 
-    async def bucket(self, name: str, *, lasting: bool = False) -> Bucket:
+    async def bucket(
+        self, name: str, *, lasting: bool = False, bytes_max: int | None = None
+    ) -> Bucket:
         """Open or make bucket `name`.
 
         In one that is `lasting` no record expires (InvalidInputError for a time to live), and who
-        may write one key has no way to reach others. Who makes a bucket decides which it is.
+        may write one key has no way to reach others. With `bytes_max` all of it has no more than
+        so many bytes: the oldest records make room, and no watch is told. Who makes a bucket
+        decides which it is.
         """
         ...

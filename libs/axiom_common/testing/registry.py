@@ -27,11 +27,14 @@ class FakeRegistry:
         self._up = asyncio.Event()
         self._up.set()
 
-    async def bucket(self, name: str, *, lasting: bool = False) -> FakeBucket:
+    async def bucket(
+        self, name: str, *, lasting: bool = False, bytes_max: int | None = None
+    ) -> FakeBucket:
         """Open or make bucket `name`."""
         if name not in self._buckets:
-            bucket = FakeBucket(name, self._owner, self._clock, self._up, lasting=lasting)
-            self._buckets[name] = bucket
+            self._buckets[name] = FakeBucket(
+                name, self._owner, self._clock, self._up, lasting=lasting, bytes_max=bytes_max
+            )
         return self._buckets[name]
 
     def disconnect(self) -> None:
@@ -54,13 +57,21 @@ class FakeBucket:
     """A `Bucket`."""
 
     def __init__(
-        self, name: str, owner: Owner, clock: Clock, up: asyncio.Event, *, lasting: bool
+        self,
+        name: str,
+        owner: Owner,
+        clock: Clock,
+        up: asyncio.Event,
+        *,
+        lasting: bool,
+        bytes_max: int | None,
     ) -> None:
         self._name = name
         self._owner = owner
         self._clock = clock
         self._up = up
         self._lasting = lasting
+        self._bytes_max = bytes_max
         self._revision = 0
         self._life = 0
         self._entries: dict[str, Entry] = {}
@@ -155,6 +166,7 @@ class FakeBucket:
             self._entries.pop(key, None)
         else:
             self._entries[key] = entry
+            self._make_room()
         for queue in self._watches:
             queue.put_nowait(entry)
             if queue.qsize() > WATCH_PENDING_MAX:
@@ -164,6 +176,18 @@ class FakeBucket:
         if ttl_ms is not None:
             self._owner.create_task(self._expire(entry, ttl_ms), name=f"expire {key}")
         return self._revision
+
+    def _make_room(self) -> None:
+        """The oldest records go, and no watch is told."""
+        if self._bytes_max is None:
+            return
+        by_age = sorted(self._entries.values(), key=lambda entry: entry.revision)
+        size = sum(len(entry.key) + len(entry.value or b"") for entry in by_age)
+        for entry in by_age:
+            if size <= self._bytes_max:
+                return
+            del self._entries[entry.key]
+            size -= len(entry.key) + len(entry.value or b"")
 
     async def _expire(self, entry: Entry, ttl_ms: float) -> None:
         await self._clock.sleep_ms(ttl_ms)

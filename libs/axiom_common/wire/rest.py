@@ -25,7 +25,8 @@ MERGE_PATCH_MEDIA_TYPE = "application/merge-patch+json"
 BODY_BYTES_MAX = 1 << 20
 PAGE_MAX = 1000
 PAGE_DEFAULT = 100
-CURSOR_MAX = 2048
+CURSOR_MAX = 8192
+"""Of what is sorted by, the longest is a path of 1,024 characters."""
 FILTERS_MAX = 8
 FILTER_MAX = 512
 

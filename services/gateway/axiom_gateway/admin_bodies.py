@@ -27,7 +27,7 @@ _S = TypeVar("_S", bound=BaseModel)
 async def parsed_body(request: Request, shape: type[_S]) -> _S:
     """The body as JSON of this shape, whatever its content type says."""
     try:
-        return shape.model_validate_json(await _bytes_of(request))
+        return shape.model_validate_json(await bytes_of(request))
     except ValidationError as error:
         raise first_of(error.errors(include_url=False)) from error
 
@@ -39,12 +39,13 @@ async def patch_in(request: Request) -> dict[str, Any]:
     if kind not in ("", "application/json", rest.MERGE_PATCH_MEDIA_TYPE):
         raise UnsupportedError(f"PATCH takes {rest.MERGE_PATCH_MEDIA_TYPE}")
     try:
-        return _OBJECT.validate_json(await _bytes_of(request))
+        return _OBJECT.validate_json(await bytes_of(request))
     except ValidationError as error:
         raise first_of(error.errors(include_url=False)) from error
 
 
-async def _bytes_of(request: Request) -> bytes:
+async def bytes_of(request: Request) -> bytes:
+    """The whole body; TooLargeError, TooSlowError, or InvalidInputError where it ends early."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):

@@ -13,7 +13,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -83,6 +83,15 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """An item that the filters let through, and its value in the order's field."""
+
+    id: str
+    value: Any
+    item: BaseModel
+
+
+@dataclass(frozen=True, slots=True)
 class ListQuery:
     """What is asked of a list. `digest` stands for all of it but the cursor and the limit."""
 
@@ -91,6 +100,15 @@ class ListQuery:
     limit: int
     after: Position | None
     digest: str
+
+    def found(self, id_: str, item: BaseModel) -> Found | None:
+        """The item as one of the list from the cursor on; None when it is none of them."""
+        if not all(one.holds(item) for one in self.filters):
+            return None
+        value = _value(item, self.order.path)
+        if self.after is not None and not _is_behind(value, id_, self.after, self.order):
+            return None
+        return Found(id_, value, item)
 
 
 def list_query(
@@ -116,32 +134,49 @@ def list_query(
     )
 
 
-def sorted_page(query: ListQuery, items: Mapping[str, BaseModel]) -> list[str]:
-    """Ids of the page, and one more where the list goes on, of the items that the filters let
-    through; for an order by a field, which has to see all."""
-    path, backwards = query.order.path, query.order.backwards
-    known = [(_value(items[id_], path), id_) for id_ in sorted(items)]
-    some = [pair for pair in known if pair[0] is not None]
-    some.sort(key=lambda pair: pair[0], reverse=backwards)
-    ids = [*some, *(pair for pair in known if pair[0] is None)]
-    if query.after is not None:
-        ids = [pair for pair in ids if _is_behind(pair, query.after, backwards=backwards)]
-    return [id_ for _, id_ in ids[: query.limit + 1]]
+def list_fields(shape: type[BaseModel], *, inside: bool) -> list[str]:
+    """The fields to filter a list of `shape` by, dotted; not `inside` lists: those to sort it by.
+    What maps names to values has one field for each name; `*` stands for it."""
+    return [".".join(path) for path, many in _leaves(shape, ()) if inside or not many]
 
 
-def cursor_behind(query: ListQuery, id_: str, item: BaseModel) -> str:
+def _leaves(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """The single values below: where, and whether there may be many of them."""
+    kind, many = _plain(kind)
+    if get_origin(kind) is dict:
+        below = _leaves(get_args(kind)[1], (*path, "*"))
+    elif isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields = kind.model_fields.items()
+        below = (
+            leaf for name, field in fields for leaf in _leaves(field.annotation, (*path, name))
+        )
+    else:
+        below = iter([(path, False)])
+    for leaf, inner in below:
+        yield leaf, many or inner
+
+
+def first_of(query: ListQuery, found: Sequence[Found]) -> list[Found]:
+    """The page, and one more where the list goes on: the first of these, in order."""
+    by_id = sorted(found, key=lambda one: one.id)
+    known = [one for one in by_id if one.value is not None]
+    known.sort(key=lambda one: one.value, reverse=query.order.backwards)
+    page = [*known, *(one for one in by_id if one.value is None)]
+    return page[: query.limit + 1]
+
+
+def cursor_behind(query: ListQuery, last: Found) -> str:
     """The cursor of the part that follows this item."""
-    told = [query.digest, id_, _value(item, query.order.path)]
-    return base64.urlsafe_b64encode(json.dumps(told).encode()).decode().rstrip("=")
+    told = json.dumps([query.digest, last.id, last.value], ensure_ascii=False)
+    return base64.urlsafe_b64encode(told.encode()).decode().rstrip("=")
 
 
-def _is_behind(pair: tuple[Any, str], after: Position, *, backwards: bool) -> bool:
-    value, id_ = pair
+def _is_behind(value: Any, id_: str, after: Position, order: Order) -> bool:
     if value is None or after.value is None:
         return (value is None, id_) > (after.value is None, after.id)
     if value == after.value:
         return id_ > after.id
-    return bool(value < after.value) if backwards else bool(value > after.value)
+    return bool(value < after.value) if order.backwards else bool(value > after.value)
 
 
 def _filter(shape: type[BaseModel], text: str) -> Filter:

@@ -14,28 +14,31 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Generic
+from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from axiom_common.errors import NameTakenError, NotFoundError, UnavailableError
 from axiom_common.model.access import Role
-from axiom_common.model.ids import public_name
+from axiom_common.model.ids import NAME_MAX, NAME_PATTERN
 from axiom_common.runtime.desired_store import DesiredStore, Outcome
 from axiom_common.wire import headers, rest
 from axiom_common.wire.desired import Stored, T
 from axiom_gateway.admin_access import Needs
 from axiom_gateway.admin_bodies import parsed_body, patch_in, takes, takes_patch
-from axiom_gateway.admin_lists import ListQuery, cursor_behind, list_query, sorted_page
+from axiom_gateway.admin_lists import Found, ListQuery, cursor_behind, first_of, list_query
 from axiom_gateway.admin_problems import AdminError
-from axiom_gateway.admin_writes import Write, WriteAsked, etag_of, merged, tell
+from axiom_gateway.admin_writes import Write, WriteAsked, etag_of, merged, names_etag, tell
 from axiom_gateway.known_desired import KnownDesired
 
+_R = TypeVar("_R")
 ITEMS_A_TURN = 64
+KEPT_BEYOND = 1_024
+"""Items beside those of the page that wait to be sorted."""
 
 
 class TooManyError(AdminError):
@@ -46,9 +49,7 @@ class TooManyError(AdminError):
 
 
 class ListAsked(BaseModel):
-    """The parameters of every list; others are refused."""
-
-    model_config = ConfigDict(extra="forbid")
+    """The parameters of every list."""
 
     filter: list[Annotated[str, Field(max_length=rest.FILTER_MAX)]] = Field(
         default=[], max_length=rest.FILTERS_MAX
@@ -70,6 +71,8 @@ class ListAsked(BaseModel):
 
 
 AskedList = Annotated[ListAsked, Query()]
+Name = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$", max_length=NAME_MAX)]
+"""In a path: what people declared it as, slashes included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,38 +104,38 @@ class Objects(Generic[T]):
         self.kind: Kind[T] = kind
         self._store = store
         self._known = known
-        self._built_in: dict[str, Stored[T]] = {
-            stored.value.name: stored for stored in kind.built_in
-        }
+        self._built_in: dict[str, Stored[T]] = {one.value.name: one for one in kind.built_in}
 
     async def page(self, query: ListQuery) -> rest.Page[Any]:
         """A part of all of the kind."""
         staleness_ms = self._known.staleness_ms()
-        stored = {one.value.name: one for one in self._known.stored(self.kind.of)}
+        names: Sequence[str] = self._known.names(self.kind.of)
+        if self._built_in:
+            names = sorted({*names, *self._built_in})
 
-        all_: dict[str, Stored[T]] = self._built_in | stored
+        def shape(name: str) -> BaseModel | None:
+            found = self._seen(name)
+            return self.kind.shape(found, staleness_ms) if found is not None else None
 
-        def shape(name: str) -> BaseModel:
-            return self.kind.shape(all_[name], staleness_ms)
-
-        cursor, items = await page_of(query, sorted(all_), shape)
+        cursor, items = await page_of(query, names, shape)
         return rest.Page[Any](items=items, next=cursor, staleness_ms=staleness_ms)
 
     async def get(self, name: str, response: Response) -> rest.DeclaredShape:
         """One of them; NotFoundError."""
-        try:
-            stored = await self._store.get(self.kind.of, name)
-            self._known.reached()
-        except UnavailableError as error:
-            self._known.missed(error)
-            known = self._known.stored(self.kind.of)
-            stored = next((one for one in known if one.value.name == name), None)
-        staleness_ms = self._known.staleness_ms()
-        stored = stored or self._built_in.get(name)
+        stored: Stored[T] | None = self._built_in.get(name)
+        if stored is None:
+            try:
+                stored = await self._store.get(self.kind.of, name)
+                self._known.reached()
+            except UnavailableError:
+                self._known.missed()
+                if not self._known.synced:
+                    raise
+                stored = self._seen(name)
         if stored is None:
             raise NotFoundError(f"{name!r} is not declared")
         response.headers[headers.ETAG] = etag_of(stored.version)
-        return self.kind.shape(stored, staleness_ms)
+        return self.kind.shape(stored, self._known.staleness_ms())
 
     async def put(
         self, name: str, wanted: rest.Body, asked: Write, response: Response
@@ -156,35 +159,53 @@ class Objects(Generic[T]):
         shape, _ = await self.change(name, edit, asked, response)
         return shape
 
-    async def delete(self, name: str, asked: Write) -> None:
-        """Withdraw it; NotFoundError."""
+    async def delete(self, name: str, asked: Write) -> int:
+        """Withdraw it; NotFoundError. The registry's revision after it."""
         self._refuse_built_in(name)
         self.kind.guard(name, None)
-        revision = await self._store.delete(
-            self.kind.of, name, if_version=asked.if_version, dry_run=asked.dry_run
+        revision = await self._written(
+            self._store.delete(
+                self.kind.of, name, if_version=asked.if_version, dry_run=asked.dry_run
+            )
         )
         await self._known.settled(revision)
+        return revision
 
     async def change(
         self, name: str, edit: Callable[[T | None], T], asked: Write, response: Response
     ) -> tuple[rest.DeclaredShape, Outcome]:
         """Make it what `edit` makes of what stands; what stands then, and what was done."""
-        public_name(name, path="name")
         self._refuse_built_in(name)
 
         def guarded(current: T | None) -> T:
             value = edit(current)
             self.kind.guard(name, value)
-            if current is None and len(self._known.stored(self.kind.of)) >= self.kind.count_max:
+            if current is None and len(self._known.names(self.kind.of)) >= self.kind.count_max:
                 raise TooManyError(f"there are {self.kind.count_max} {self.kind.path} already")
             return value
 
-        written = await self._store.change(
-            self.kind.of, name, guarded, if_version=asked.if_version, dry_run=asked.dry_run
+        written = await self._written(
+            self._store.change(
+                self.kind.of, name, guarded, if_version=asked.if_version, dry_run=asked.dry_run
+            )
         )
         await self._known.settled(written.stored.version)
         tell(written.outcome, written.stored.version, response)
         return self.kind.shape(written.stored, 0.0), written.outcome
+
+    async def _written(self, write: Awaitable[_R]) -> _R:
+        """What a write gives, noting whether the registry answers."""
+        try:
+            done = await write
+        except UnavailableError:
+            self._known.missed()
+            raise
+        self._known.reached()
+        return done
+
+    def _seen(self, name: str) -> Stored[T] | None:
+        """One, as far as it is known here."""
+        return self._built_in.get(name) or self._known.one(self.kind.of, name)
 
     def _refuse_built_in(self, name: str) -> None:
         if name in self._built_in:
@@ -194,25 +215,25 @@ class Objects(Generic[T]):
 async def page_of(
     query: ListQuery, ids: Sequence[str], shape: Callable[[str], BaseModel | None]
 ) -> tuple[str | None, tuple[BaseModel, ...]]:
-    """The cursor behind the page, and its items: of all `ids`, in order, those that the filters let
-    through. One whose `shape` is None is gone by now. Others get their turn on the way."""
+    """The cursor behind the page, and its items, of all `ids`, which are in order. One whose
+    `shape` is None is gone by now. Others get their turn on the way."""
     by_id = not query.order.path
-    if by_id and query.after is not None:
-        ids = ids[bisect_right(ids, query.after.id) :]
-    found: dict[str, BaseModel] = {}
-    for count, id_ in enumerate(ids, start=1):
+    start = bisect_right(ids, query.after.id) if by_id and query.after is not None else 0
+    found: list[Found] = []
+    # A copy, as items come and go in between.
+    for count, id_ in enumerate(ids[start:], start=1):
         item = shape(id_)
-        if item is not None and all(one.holds(item) for one in query.filters):
-            found[id_] = item
+        if item is not None and (one := query.found(id_, item)) is not None:
+            found.append(one)
         if by_id and len(found) > query.limit:
             break
+        if len(found) > query.limit + KEPT_BEYOND:
+            found = first_of(query, found)
         if count % ITEMS_A_TURN == 0:
             await asyncio.sleep(0)
-    page = list(found) if by_id else sorted_page(query, found)
-    more = len(page) > query.limit
-    page = page[: query.limit]
-    cursor = cursor_behind(query, page[-1], found[page[-1]]) if more else None
-    return cursor, tuple(found[id_] for id_ in page)
+    page = first_of(query, found)
+    cursor = cursor_behind(query, page[query.limit - 1]) if len(page) > query.limit else None
+    return cursor, tuple(one.item for one in page[: query.limit])
 
 
 def add_reads(router: APIRouter, objects: Objects[T]) -> None:
@@ -226,8 +247,14 @@ def add_reads(router: APIRouter, objects: Objects[T]) -> None:
         return page_response(await objects.page(asked.of(kind.shown, kind.path)))
 
     @router.get(_one(kind), response_model=kind.shown, dependencies=needs, tags=[kind.path])
-    async def get(name: str, response: Response) -> Any:
-        return await objects.get(public_name(name, path="name"), response)
+    async def get(
+        name: Name, response: Response, if_none_match: Annotated[str | None, Header()] = None
+    ) -> Any:
+        shape = await objects.get(name, response)
+        etag = response.headers[headers.ETAG]
+        if if_none_match is not None and names_etag(if_none_match, etag):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={headers.ETAG: etag})
+        return shape
 
 
 def add_put(router: APIRouter, objects: Objects[T]) -> None:
@@ -237,11 +264,12 @@ def add_put(router: APIRouter, objects: Objects[T]) -> None:
     @router.put(
         _one(kind),
         response_model=kind.shown,
+        responses={HTTPStatus.CREATED: {"model": kind.shown}},
         dependencies=[Depends(Needs(kind.write))],
         tags=[kind.path],
         openapi_extra=takes(kind.body),
     )
-    async def put(name: str, asked: WriteAsked, request: Request, response: Response) -> Any:
+    async def put(name: Name, asked: WriteAsked, request: Request, response: Response) -> Any:
         body = await parsed_body(request, kind.body)
         shape, _ = await objects.put(name, body, asked, response)
         return shape
@@ -259,14 +287,14 @@ def add_patch_and_delete(router: APIRouter, objects: Objects[T]) -> None:
         tags=[kind.path],
         openapi_extra=takes_patch(kind.body),
     )
-    async def patch(name: str, asked: WriteAsked, request: Request, response: Response) -> Any:
+    async def patch(name: Name, asked: WriteAsked, request: Request, response: Response) -> Any:
         return await objects.patch(name, await patch_in(request), asked, response)
 
     @router.delete(
         _one(kind), status_code=HTTPStatus.NO_CONTENT, dependencies=needs, tags=[kind.path]
     )
-    async def delete(name: str, asked: WriteAsked) -> None:
-        await objects.delete(public_name(name, path="name"), asked)
+    async def delete(name: Name, asked: WriteAsked) -> None:
+        await objects.delete(name, asked)
 
 
 def page_response(page: rest.Page[Any]) -> Response:

@@ -1,23 +1,4 @@
-"""The admin API's errors: problem documents (RFC 9457), each with a stable code.
-
-| code | status |
-| --- | --- |
-| invalid-input (with `path`), wrong-cursor | 400 |
-| unauthenticated (with WWW-Authenticate) | 401 |
-| forbidden | 403 |
-| not-found | 404 |
-| method-not-allowed (with Allow) | 405 |
-| request-timeout | 408 |
-| conflict, name-taken (with `path`), too-many, last-admin-key, request-under-way | 409 |
-| precondition-failed | 412 |
-| too-large | 413 |
-| unsupported-media-type | 415 |
-| idempotency-key-reused | 422 |
-| precondition-required | 428 |
-| too-many-watchers (with Retry-After) | 429 |
-| unavailable, not-everywhere (with Retry-After) | 503 |
-| invalid-message (a stored record does not parse), internal | 500 |
-"""
+"""The admin API's errors: problem documents (RFC 9457), each with a stable code (`CODES`)."""
 
 from __future__ import annotations
 
@@ -43,6 +24,32 @@ from axiom_common.errors import (
 from axiom_common.wire import headers, rest
 from axiom_gateway.watch import TooManyWatchersError
 
+CODES: dict[int, tuple[str, ...]] = {
+    400: ("invalid-input", "wrong-cursor"),
+    401: ("unauthenticated",),
+    403: ("forbidden",),
+    404: ("not-found",),
+    405: ("method-not-allowed",),
+    408: ("request-timeout",),
+    409: (
+        "conflict",
+        "name-taken",
+        "too-many",
+        "last-admin-key",
+        "last-engine",
+        "order-replaced",
+        "request-under-way",
+    ),
+    412: ("precondition-failed",),
+    413: ("too-large",),
+    415: ("unsupported-media-type",),
+    422: ("idempotency-key-reused",),
+    428: ("precondition-required",),
+    429: ("too-many-watchers",),
+    500: ("internal", "invalid-message"),
+    503: ("unavailable", "not-everywhere"),
+}
+"""Of each status. `invalid-message`: a stored record does not parse."""
 RETRY_AFTER_S = 2
 CHALLENGE = 'Bearer realm="axiom"'
 """What a refusal for want of a key asks for."""

@@ -14,10 +14,13 @@ from pydantic import BaseModel, ValidationError
 
 from axiom_common.errors import InvalidInputError
 from axiom_common.runtime.desired_store import ABSENT, ANY_VERSION, Outcome
-from axiom_common.wire import headers
-from axiom_gateway.admin_problems import first_of
+from axiom_common.wire import headers, rest
+from axiom_gateway.admin_problems import PATH_MAX, first_of
 
-_ETAG = re.compile(r'"([0-9]{1,16})"')
+NEVER = -3
+"""As `if_version`: a version that no record has."""
+_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
+_OWN_ETAG = re.compile(r'"([0-9]{1,16})"')
 _B = TypeVar("_B", bound=BaseModel)
 
 
@@ -50,15 +53,21 @@ def _if_version(if_match: str | None, if_none_match: str | None) -> int | None:
         return None
     if if_match == "*":
         return ANY_VERSION
-    etag = _ETAG.fullmatch(if_match)
-    if etag is None:
+    if not _ETAG.fullmatch(if_match):
         raise InvalidInputError("If-Match takes one ETag or *", path=headers.IF_MATCH)
-    return int(etag[1])
+    own = _OWN_ETAG.fullmatch(if_match)
+    return int(own[1]) if own else NEVER
 
 
 def etag_of(version: int) -> str:
     """The ETag of a record's version."""
     return f'"{version}"'
+
+
+def names_etag(if_none_match: str, etag: str) -> bool:
+    """Whether If-None-Match names this ETag, among others or as a weak one."""
+    named = (one.strip().removeprefix("W/") for one in if_none_match.split(","))
+    return any(one in ("*", etag) for one in named)
 
 
 def tell(outcome: Outcome, version: int, response: Response) -> None:
@@ -70,15 +79,22 @@ def tell(outcome: Outcome, version: int, response: Response) -> None:
 
 
 def merged(current: BaseModel, patch: Mapping[str, Any], body: type[_B]) -> _B:
-    """What a merge patch (RFC 7396) makes of an object, as the body that would have put it."""
-    wanted = _merge(current.model_dump(mode="json"), patch)
+    """What a merge patch makes of an object, as the body that would have put it."""
+    for name in patch:
+        if name not in body.model_fields and name not in rest.READ_ONLY:
+            raise InvalidInputError(f"there is no field {name[:PATH_MAX]!r}", path=name[:PATH_MAX])
+    wanted = merge(current.model_dump(mode="json"), patch)
     try:
         return body.model_validate_json(json.dumps(wanted))
     except ValidationError as error:
         raise first_of(error.errors(include_url=False)) from error
+    except ValueError as error:
+        # Of all JSON only an integer of thousands of digits can't be written again.
+        raise InvalidInputError("a number is too long") from error
 
 
-def _merge(target: Any, patch: Any) -> Any:
+def merge(target: Any, patch: Any) -> Any:
+    """RFC 7396: what a merge patch makes of a JSON value."""
     if not isinstance(patch, Mapping):
         return patch
     merged_ = dict(target) if isinstance(target, dict) else {}
@@ -86,5 +102,5 @@ def _merge(target: Any, patch: Any) -> Any:
         if value is None:
             merged_.pop(name, None)
         else:
-            merged_[name] = _merge(merged_.get(name), value)
+            merged_[name] = merge(merged_.get(name), value)
     return merged_

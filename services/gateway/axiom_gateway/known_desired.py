@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from axiom_common.errors import UnavailableError
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
@@ -20,13 +22,29 @@ class KnownDesired:
         self._bus = bus
         self._clock = clock
         self._away = False
+        self._applied = 0
         self._in_touch_ms = clock.now_ms()
+
+    @property
+    def synced(self) -> bool:
+        """Whether all was told once."""
+        return self._watch.synced
+
+    def names(self, kind: type[Declared]) -> Sequence[str]:
+        """The names of all of a kind, sorted; a live view. UnavailableError when nothing was ever
+        told."""
+        if not self._watch.synced:
+            raise UnavailableError("what is declared is not known yet")
+        return self._watch.names(kind)
+
+    def one(self, kind: type[T], name: str) -> Stored[T] | None:
+        """One of a kind, as it is known here; None when it is not declared."""
+        return self._watch.one(kind, name)
 
     def stored(self, kind: type[T]) -> tuple[Stored[T], ...]:
         """All of a kind, by name; UnavailableError when nothing was ever told."""
-        if not self._watch.synced:
-            raise UnavailableError("what is declared is not known yet")
-        return self._watch.stored(kind)
+        found = (self.one(kind, name) for name in self.names(kind))
+        return tuple(one for one in found if one is not None)
 
     def has(self, kind: type[Declared], name: str) -> bool:
         """Whether one of the kind has this name."""
@@ -40,6 +58,8 @@ class KnownDesired:
 
     def look(self) -> None:
         """To be called again and again: note whether it is in touch."""
+        if self._watch.applied != self._applied:
+            self._applied, self._away = self._watch.applied, False
         if self._bus.connected and not self._away:
             self._in_touch_ms = self._clock.now_ms()
 
@@ -48,10 +68,8 @@ class KnownDesired:
         self._away = False
         self.look()
 
-    def missed(self, error: UnavailableError) -> None:
-        """The registry did not answer; raises the error again when nothing was ever told."""
-        if not self._watch.synced:
-            raise error
+    def missed(self) -> None:
+        """The registry did not answer."""
         self.look()
         self._away = True
 
