@@ -191,7 +191,7 @@ def pair(own_nats: ChildServer, redis_url: str, region: RegionId, tmp_path: Path
     async def opened() -> AsyncIterator[Region]:
         async with region_on(own_nats, redis_url, region, tmp_path) as it:
             for name in SIX:
-                await it.desired.put_adapter(adapter(name))
+                await it.desired.put(adapter(name))
             await asyncio.gather(*(asyncio.to_thread(it.start, name) for name in ("s1", "s2")))
             await it.planned(SIX)
             await eventually(lambda: all(it.ready(s)["nodes"] == len(NODES) for s in it.schedulers))
@@ -228,7 +228,7 @@ async def test_killed_the_leader_is_followed_and_what_it_had_on_its_way_is_refus
         assert {node: book.plan for node, book in two.books.items()} == after
         names = [*SIX, *(f"b{number}" for number in range(8))]
         for name in names[len(SIX) :]:
-            await two.desired.put_adapter(adapter(name))
+            await two.desired.put(adapter(name))
         plans = await two.planned(names)
         assert {plan.fence for plan in plans.values()} == {fence}
 
@@ -245,12 +245,12 @@ async def test_a_leader_that_was_paused_writes_nothing_when_it_wakes(pair: Pair)
         await eventually(lambda: two.leads(follower), within_s=TAKEN_OVER_S)
         fence = two.ready(follower)["fence"]
         # News that both get: the paused one finds it in its sockets when it wakes.
-        await two.desired.put_adapter(adapter("b"))
+        await two.desired.put(adapter("b"))
         await two.planned([*SIX, "b"])
         os.kill(paused, signal.SIGCONT)
         await eventually(lambda: two.ready(leader)["adapters"] == 7)
         assert (two.leads(leader), two.leads(follower)) == (False, True)
-        await two.desired.put_adapter(adapter("c"))
+        await two.desired.put(adapter("c"))
         plans = await two.planned([*SIX, "b", "c"])
         assert {plan.fence for plan in plans.values()} == {fence}
         assert all(plans[node].revision > before[node].revision for node in plans)
@@ -267,7 +267,7 @@ async def test_nats_killed_the_leader_goes_on_and_told_to_end_it_makes_way(
         await succeeds(two.plans, despite=UnavailableError)
         after = await two.plans()
         assert {n: p.engines for n, p in after.items()} == {n: p.engines for n, p in before.items()}
-        await two.desired.put_adapter(adapter("b"))
+        await two.desired.put(adapter("b"))
         await two.planned([*SIX, "b"])
         leader, follower = two.roles()
         told_to_end = two.schedulers[leader].pid

@@ -11,12 +11,14 @@ from prometheus_client import CollectorRegistry
 from tests.cache_parts import put
 from tests.scheduler_region import REGION, FakeRegion, Reporter, adapter, fake_region, kill
 
-from axiom_common.model.adapter import BaseModelSpec
+from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
 from axiom_common.model.engine import PlanStatus
-from axiom_common.model.ids import EngineAdapter, NodeId
+from axiom_common.model.engine_order import EngineOrder, OrderKind
+from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId
 from axiom_common.model.plan import Plan
 from axiom_common.model.reason import Reason
 from axiom_common.ports.registry import Entry
+from axiom_common.runtime.desired_store import WHATEVER
 from axiom_common.testing.bus import FakeBus
 from axiom_common.testing.registry import FakeBucket
 from axiom_common.wire import keys, subjects
@@ -28,9 +30,12 @@ TAKEN_OVER_MS = 4_000.0
 """Time to live of the lease, a retry and a placement."""
 
 
+CORDON = EngineOrder(region=REGION, engine=EngineId("n1.e0"), kind=OrderKind.CORDON)
+
+
 async def declare(region: FakeRegion, *names: str) -> None:
     for name in names:
-        await region.desired.put_adapter(adapter(name))
+        await region.desired.put(adapter(name))
 
 
 def metric(app: SchedulerApp, name: str, **labels: str) -> float:
@@ -72,7 +77,7 @@ async def test_a_plan_is_written_only_when_its_content_changes() -> None:
         await region.run(10_000)
         assert await region.plans() == before
         home = (await region.homes())["a"].partition(".")[0]
-        await region.desired.put_adapter(replace(adapter("a"), rank=16))
+        await region.desired.put(replace(adapter("a"), rank=16), if_version=WHATEVER)
         await region.run(1_000)
         after = await region.plans()
         changed = {node for node in after if after[node] != before[node]}
@@ -92,7 +97,7 @@ async def test_what_is_no_longer_declared_is_retired_where_it_is_registered() ->
         agent.state = replace(agent.state, engines=(replace(engine, registered=registered),))
         await region.run(1_000)
         assert [e.unload for e in (await region.plans())["n1"].engines] == [()]
-        await region.desired.delete_adapter("b")
+        await region.desired.delete(AdapterSpec, "b")
         await region.run(1_000)
         (wanted,) = (await region.plans())["n1"].engines
         assert [a.name for a in wanted.load] == ["a"]
@@ -114,17 +119,20 @@ async def test_what_the_registry_lost_is_declared_again_and_nothing_is_unloaded(
     async with fake_region() as region:
         agent = region.node("n1")
         await declare(region, "a", "b")
-        await region.desired.put_base_model(BaseModelSpec(name="llama"))
+        await region.desired.put(BaseModelSpec(name="llama"))
         app = await region.scheduler("s")
         await region.run(SETTLED_MS)
         registered(agent, "a~1", "b~1")
         await region.run(1_000)
-        before, (plan,) = await region.desired.adapters(), (await region.plans()).values()
+        await region.desired.put(CORDON)
+        await region.run(1_000)
+        before, (plan,) = await region.desired.all(AdapterSpec), (await region.plans()).values()
         region.registry.wipe()
         assert await region.plans() == {}
         await region.run(TAKEN_OVER_MS)
-        assert [s.value for s in await region.desired.adapters()] == [s.value for s in before]
-        assert len(await region.desired.base_models()) == 1
+        assert [s.value for s in await region.desired.all(AdapterSpec)] == [s.value for s in before]
+        assert len(await region.desired.all(BaseModelSpec)) == 1
+        assert [s.value for s in await region.desired.all(EngineOrder)] == [CORDON]
         (after,) = (await region.plans()).values()
         assert after.engines == plan.engines
         assert after.fence > plan.fence
@@ -141,7 +149,7 @@ async def test_a_scheduler_that_finds_nothing_declared_unloads_nothing() -> None
         assert "n1" in await region.plans()
         assert await unloads(region) == set()
         await declare(region, "b")
-        await region.desired.delete_adapter("b")
+        await region.desired.delete(AdapterSpec, "b")
         await region.run(1_000)
         assert await unloads(region) == {"a~1"}
 
@@ -420,7 +428,7 @@ async def test_a_plan_that_does_not_parse_is_written_over() -> None:
 async def test_why_adapters_have_no_home_and_agents_refuse_is_told() -> None:
     async with fake_region() as region:
         agent = region.node("n1")
-        await region.desired.put_adapter(adapter("wide", rank=128))
+        await region.desired.put(adapter("wide", rank=128))
         app = await region.scheduler("s")
         await region.run(SETTLED_MS)
         assert metric(app, "adapters_unplaced_count", reason="rank-too-large") == 1
@@ -438,3 +446,72 @@ async def test_why_adapters_have_no_home_and_agents_refuse_is_told() -> None:
         await region.run(1_000)
         assert metric(app, "plans_refused_count", reason="lower-fence") == 1
         assert metric(app, "plans_unacknowledged_count") == 1
+
+
+def order(engine: str, kind: OrderKind, region: RegionId = REGION) -> EngineOrder:
+    return EngineOrder(region=region, engine=EngineId(engine), kind=kind)
+
+
+async def test_a_drained_engine_loses_its_homes_a_cordoned_one_keeps_them() -> None:
+    async with fake_region() as region:
+        for name in ("n1", "n2", "n3"):
+            region.node(name)
+        names = [f"a{i}" for i in range(6)]
+        await declare(region, *names)
+        await region.scheduler("s")
+        await region.run(SETTLED_MS)
+        before = await region.homes()
+        assert set(Counter(before.values()).values()) == {2}
+        for given in (
+            order("n1.e0", OrderKind.CORDON),
+            order("n2.e0", OrderKind.DRAIN, RegionId("us")),
+        ):
+            await region.desired.put(given)
+        await region.run(1_000)
+        assert await region.homes() == before
+        await region.desired.put(order("n1.e0", OrderKind.DRAIN), if_version=WHATEVER)
+        await region.run(1_000)
+        drained = await region.homes()
+        assert sorted(drained) == names
+        assert Counter(drained.values()) == {"n2.e0": 3, "n3.e0": 3}
+        stayed = {name: home for name, home in before.items() if home != "n1.e0"}
+        assert stayed.items() <= drained.items()
+        await region.desired.delete(EngineOrder, order("n1.e0", OrderKind.DRAIN).name)
+        await region.run(1_000)
+        released = await region.homes()
+        assert set(Counter(released.values()).values()) == {2}
+        moved = [name for name in names if released[name] != drained[name]]
+        assert len(moved) == 2
+
+
+async def test_who_takes_over_knows_the_orders_before_its_first_plan() -> None:
+    async with fake_region() as region:
+        for name in ("n1", "n2"):
+            region.node(name)
+        await declare(region, "a", "b", "c", "d")
+        await region.desired.put(order("n1.e0", OrderKind.DRAIN))
+        first = await region.scheduler("first")
+        await region.run(SETTLED_MS)
+        plans = await region.plans()
+        assert set((await region.homes()).values()) == {"n2.e0"}
+        kill(first)
+        await region.scheduler("second")
+        seen = set()
+        for _ in range(int((TAKEN_OVER_MS + SETTLED_MS) / 250)):
+            await region.run(250)
+            seen |= set((await region.homes()).values())
+        assert seen == {"n2.e0"}
+        after = await region.plans()
+        assert {p.fence for p in after.values()} != {p.fence for p in plans.values()}
+
+
+async def test_with_every_engine_drained_adapters_have_no_home() -> None:
+    async with fake_region() as region:
+        region.node("n1")
+        await declare(region, "a")
+        app = await region.scheduler("s")
+        await region.run(SETTLED_MS)
+        await region.desired.put(order("n1.e0", OrderKind.DRAIN))
+        await region.run(1_000)
+        assert await region.homes() == {}
+        assert metric(app, "adapters_unplaced_count", reason=Reason.NOT_READY) == 1

@@ -32,6 +32,7 @@ def snapshot(
     adapters: tuple[AdapterSpec, ...] = (),
     plans: tuple[Plan, ...] = (),
     silent: tuple[str, ...] = (),
+    draining: tuple[str, ...] = (),
     revision_floor: int = 4,
 ) -> Snapshot:
     return Snapshot(
@@ -40,6 +41,7 @@ def snapshot(
         revision_floor=revision_floor,
         nodes=nodes,
         silent=frozenset(NodeId(n) for n in silent),
+        draining=frozenset(EngineId(e) for e in draining),
         plans={p.node: p for p in plans},
     )
 
@@ -107,6 +109,19 @@ def test_a_silent_node_gets_no_adapters_and_keeps_a_plan() -> None:
     before = snapshot(*nodes, adapters=(adapter("a"),), plans=(plan(adapter("a")),), silent=("n1",))
     first, second = proposed(before)
     assert (first.node, first.engines) == ("n1", ())
+    assert homes_of([second]) == {"a": "n2.e0"}
+
+
+def test_a_draining_engine_gets_no_adapters_and_still_retires_names() -> None:
+    nodes = (node_state("n1"), node_state("n2"))
+    (engine,) = nodes[0].engines
+    names = (EngineAdapter("a~1"), EngineAdapter("z~4"))
+    nodes = (replace(nodes[0], engines=(replace(engine, registered=names),)), nodes[1])
+    before = snapshot(
+        *nodes, adapters=(adapter("a"),), plans=(plan(adapter("a")),), draining=("n1.e0",)
+    )
+    first, second = proposed(before)
+    assert [(e.load, e.unload) for e in first.engines] == [((), ("z~4",))]
     assert homes_of([second]) == {"a": "n2.e0"}
 
 

@@ -226,7 +226,10 @@ class SchedulerApp:
         self._term = fence
         proposal = propose(
             self._state.snapshot(
-                self._desired.adapters, plans, revision_floor=self._desired.revision_floor
+                self._desired.adapters,
+                plans,
+                self._desired.engine_orders.values(),
+                revision_floor=self._desired.revision_floor,
             ),
             fence=fence,
             gone=self._state.gone(plans, now_ms),

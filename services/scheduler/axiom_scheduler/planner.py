@@ -23,8 +23,9 @@ NAMES_SHOWN_MAX = 3
 class Snapshot:
     """All that a placement depends on.
 
-    `silent` nodes have not been heard for too long: they keep a plan and get no adapters.
-    `plans` are the plans as they stand. `revision_floor` is the highest revision ever withdrawn.
+    `silent` nodes have not been heard for too long: they keep a plan and get no adapters. Nor do
+    engines that are `draining` by an operator's order. `plans` are the plans as they stand.
+    `revision_floor` is the highest revision ever withdrawn.
     """
 
     region: RegionId
@@ -32,6 +33,7 @@ class Snapshot:
     revision_floor: int
     nodes: tuple[NodeState, ...]
     silent: frozenset[NodeId]
+    draining: frozenset[EngineId]
     plans: Mapping[NodeId, Plan]
 
 
@@ -51,7 +53,7 @@ class Proposal:
 def propose(snapshot: Snapshot, *, fence: int, gone: Iterable[NodeId]) -> Proposal:
     """What a leader with this fence has to change. `gone` are nodes that do not exist any more."""
     engines = [
-        _as_heard(engine, node.node in snapshot.silent)
+        _as_used(engine, snapshot, silent=node.node in snapshot.silent)
         for node in snapshot.nodes
         for engine in node.engines
     ]
@@ -95,8 +97,13 @@ def homes_of(plans: Iterable[Plan]) -> dict[str, EngineId]:
     }
 
 
-def _as_heard(engine: EngineState, silent: bool) -> EngineState:
-    return replace(engine, status=EngineStatus.UNREACHABLE) if silent else engine
+def _as_used(engine: EngineState, snapshot: Snapshot, *, silent: bool) -> EngineState:
+    """The engine as if it said itself what silence and operators say of it."""
+    if silent:
+        return replace(engine, status=EngineStatus.UNREACHABLE)
+    if engine.engine in snapshot.draining and engine.status is EngineStatus.READY:
+        return replace(engine, status=EngineStatus.DRAINING)
+    return engine
 
 
 def _why(current: Plan | None, content: tuple[EnginePlan, ...]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import EngineState, NodeState
+from axiom_common.model.engine_order import EngineOrder, OrderKind
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.model.plan import Plan
 from axiom_common.model.reason import Reason
@@ -118,16 +119,22 @@ class SchedulerState:
         self,
         adapters: Mapping[str, AdapterSpec],
         plans: Mapping[NodeId, Plan],
+        orders: Iterable[EngineOrder],
         *,
         revision_floor: int,
     ) -> Snapshot:
-        """What to plan on."""
+        """What to plan on. `orders` are those of engines in all regions."""
         return Snapshot(
             region=self._region,
             adapters=dict(adapters),
             revision_floor=revision_floor,
             nodes=self._view.nodes(),
             silent=frozenset(self._silent),
+            draining=frozenset(
+                order.engine
+                for order in orders
+                if order.region == self._region and order.kind is OrderKind.DRAIN
+            ),
             plans=dict(plans),
         )
 
