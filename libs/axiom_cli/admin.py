@@ -11,6 +11,7 @@ import aiohttp
 
 from axiom_cli.admin_client import ALL, TIMEOUT_S, AdminClient, ListAsked
 from axiom_cli.event_stream import EventStream
+from axiom_common.model.access import Role
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.ids import public_name
 from axiom_common.runtime.desired_store import Outcome
@@ -22,6 +23,9 @@ NODES_PATH = "/admin/v1/nodes"
 ENGINES_PATH = "/admin/v1/engines"
 MODELS_PATH = "/admin/v1/models"
 ADAPTERS_PATH = "/admin/v1/adapters"
+PROFILES_PATH = "/admin/v1/profiles"
+PLAN_PATH = "/admin/v1/plan"
+CONFIG_PATH = "/admin/v1/config"
 KEYS_PATH = "/admin/v1/keys"
 WATCH_PATH = "/admin/v1/watch"
 DECISIONS_PATH = "/admin/v1/decisions"
@@ -110,6 +114,50 @@ class Admin:
     async def adapter(self, name: str) -> rest.Adapter:
         """One declared adapter; NotFoundError when there is none of that name."""
         return await self._client.get(_declared(ADAPTERS_PATH, name), rest.Adapter)
+
+    async def profiles(self, asked: ListAsked = ALL) -> tuple[rest.ProfileView, ...]:
+        """The profiles, those that are built in with them."""
+        return await self._client.all(PROFILES_PATH, rest.ProfileView, asked)
+
+    async def profile(self, name: str) -> rest.ProfileView:
+        """One profile; NotFoundError when there is none of that name."""
+        return await self._client.get(_declared(PROFILES_PATH, name), rest.ProfileView)
+
+    async def plans(self, asked: ListAsked = ALL) -> tuple[views.NodePlanView, ...]:
+        """What is planned for each node."""
+        return await self._client.all(PLAN_PATH, views.NodePlanView, asked)
+
+    async def plan(self, node: str) -> views.NodePlanView:
+        """What is planned for one node; NotFoundError when nothing is."""
+        return await self._client.get(_one(PLAN_PATH, node), views.NodePlanView)
+
+    async def config(self) -> views.ConfigView:
+        """What the gateway runs with."""
+        return await self._client.get(CONFIG_PATH, views.ConfigView)
+
+    async def keys(self, asked: ListAsked = ALL) -> tuple[rest.ApiKeyView, ...]:
+        """The keys, without their secrets."""
+        return await self._client.all(KEYS_PATH, rest.ApiKeyView, asked)
+
+    async def key(self, name: str) -> rest.ApiKeyView:
+        """One key; NotFoundError when there is none of that name."""
+        return await self._client.get(_declared(KEYS_PATH, name), rest.ApiKeyView)
+
+    async def put_key(
+        self, name: str, role: Role, *, version: int, dry_run: bool = False
+    ) -> rest.ApiKeyView:
+        """Make a key (`version` is `ABSENT`), its secret in the answer; or give the one that was
+        seen at `version` another role. PreconditionError when it is not so."""
+        path = _declared(KEYS_PATH, name, dry_run=dry_run)
+        wanted = rest.ApiKeyPut(role=role)
+        answer = await self._client.ask("PUT", path, wanted, _if_version(version))
+        return self._client.shape(path, answer.body, rest.ApiKeyView)
+
+    async def rotate_key(self, name: str, *, version: int) -> rest.ApiKeyView:
+        """Give the key that was seen at `version` another secret, which is in the answer."""
+        path = f"{_declared(KEYS_PATH, name)}:rotate"
+        answer = await self._client.ask("POST", path, None, _if_version(version))
+        return self._client.shape(path, answer.body, rest.ApiKeyView)
 
     async def withdraw(self, path: str, name: str, *, version: int | None, dry_run: bool) -> None:
         """Withdraw one of the list at `path`: NotFoundError, and PreconditionError when it is not

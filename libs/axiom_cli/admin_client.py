@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -106,6 +106,10 @@ class ListAsked:
     filters: tuple[str, ...] = ()
     sort: str | None = None
     on_page: Callable[[int], None] = lambda _count: None
+
+    def told(self, on_page: Callable[[int], None]) -> ListAsked:
+        """The same, with somebody who hears of each page."""
+        return replace(self, on_page=on_page)
 
 
 ALL = ListAsked()

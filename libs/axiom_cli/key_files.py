@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from axiom_common.errors import ConflictError, UnavailableError
 from axiom_common.runtime.api_secret import new_secret
@@ -12,12 +15,12 @@ from axiom_common.runtime.settings import read_secret
 _FILE_MODE = 0o600
 
 
-def make_key_file(path: Path) -> str:
-    """Make a new secret, write it into a new file, and return it.
+@contextmanager
+def new_key_file(path: Path) -> Iterator[Callable[[str], None]]:
+    """A new file, and how a secret is put into it; it goes again when none was.
 
     ConflictError when the file is there: a secret that is lost can't be made again.
     """
-    secret = new_secret()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     except FileExistsError as error:
@@ -25,8 +28,29 @@ def make_key_file(path: Path) -> str:
     except OSError as error:
         raise UnavailableError(f"{path}: {error.strerror}") from error
     with os.fdopen(descriptor, "w") as file:
-        file.write(secret + "\n")
+        try:
+            yield lambda secret: _write(file, secret)
+        finally:
+            if not file.tell():
+                path.unlink()
+
+
+def make_key_file(path: Path) -> str:
+    """Make a new secret, write it into a new file, and return it; ConflictError when the file is
+    there."""
+    secret = new_secret()
+    with new_key_file(path) as write:
+        write(secret)
     return secret
+
+
+def _write(file: TextIO, secret: str) -> None:
+    try:
+        file.write(secret + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise UnavailableError(f"{file.name}: {error.strerror}; the secret is lost") from error
 
 
 def key_file(path: Path) -> str:

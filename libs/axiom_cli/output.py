@@ -9,14 +9,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from axiom_common.errors import AxiomError, InvalidInputError, SettingsError
-from axiom_common.wire.rest import DeclaredShape
 
 FAILED = 1
 WRONG_SETTINGS = 2
@@ -52,7 +51,16 @@ def counting(what: str) -> Iterator[Callable[[int], None]]:
         yield lambda count: line.update(f"reading {what}: {count}")
 
 
-def tell_staleness(declared: Sequence[DeclaredShape]) -> None:
+class HasStaleness(Protocol):
+    """What a gateway tells with its age."""
+
+    @property
+    def staleness_ms(self) -> float:
+        """0: it is as it is now."""
+        ...
+
+
+def tell_staleness(declared: Sequence[HasStaleness]) -> None:
     """Say so when these are from the gateway's last view, as its registry is away."""
     oldest_ms = max((one.staleness_ms for one in declared), default=0.0)
     if oldest_ms:

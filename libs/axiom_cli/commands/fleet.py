@@ -1,4 +1,4 @@
-"""Commands that tell what a gateway sees: `status`, `top`, `why`, `explain`, `doctor`, `tail`."""
+"""Commands that tell what a gateway sees: `status`, `top`, `why`, and their like."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ from typing import Annotated
 import typer
 
 from axiom_cli.admin import Target
-from axiom_cli.commands.options import GATEWAY_PORT, AsJson, NatsUrl, PortNumber, RedisUrl
+from axiom_cli.admin_client import ListAsked
+from axiom_cli.commands.options import (
+    GATEWAY_PORT,
+    AsJson,
+    Filters,
+    NatsUrl,
+    PortNumber,
+    RedisUrl,
+    Sort,
+)
 from axiom_cli.commands.running import asks_gateway, until_interrupted
 from axiom_cli.doctor import Wanted, doctor
 from axiom_cli.explain import explain, question
+from axiom_cli.plan_and_config import config, plan
 from axiom_cli.status import status
 from axiom_cli.tail import TailOptions, tail
 from axiom_cli.top import TopOptions, top
@@ -42,6 +52,25 @@ async def top_command(
     await top(
         TopOptions(target=target, nodes=tuple(node or ()), model=model, once=once, as_json=as_json)
     )
+
+
+@asks_gateway
+async def plan_command(
+    target: Target,
+    node: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
+    filters: Filters = None,
+    sort: Sort = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where the scheduler wants adapters to live, and whether nodes' agents accepted that."""
+    asked = ListAsked(filters=tuple(filters or ()), sort=sort)
+    await plan(target, node, asked, as_json=as_json)
+
+
+@asks_gateway
+async def config_command(target: Target, as_json: AsJson = False) -> None:
+    """The settings that a gateway runs with; secrets are not shown."""
+    await config(target, as_json=as_json)
 
 
 @asks_gateway
@@ -117,6 +146,8 @@ def add_fleet_commands(app: typer.Typer) -> None:
     """Add them all."""
     app.command("status")(status_command)
     app.command("top")(top_command)
+    app.command("plan")(plan_command)
+    app.command("config")(config_command)
     app.command("why")(why_command)
     app.command("explain")(explain_command)
     app.command("doctor")(doctor_command)
