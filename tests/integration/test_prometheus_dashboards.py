@@ -24,7 +24,14 @@ from tests.servers import ChildServer, free_port, running
 from tests.service_process import service_process
 
 from axiom_cli.stack.stack import CONFIG, Stack, running_stack
-from axiom_cli.stack.topology import GATEWAY, REGION, EngineShape, StackOptions
+from axiom_cli.stack.topology import (
+    GATEWAY,
+    NATS_PROCESS,
+    REGION,
+    VALKEY_PROCESS,
+    EngineShape,
+    StackOptions,
+)
 from axiom_common.model.engine import GpuState
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
@@ -225,19 +232,33 @@ async def test_rules_are_evaluated_without_an_error(watched: Watched) -> None:
 
 async def test_heat_gets_from_nvml_to_an_alert(watched: Watched) -> None:
     """It has stood for seconds only, so the alert is on its way; the cool engine has none."""
-
-    def on_their_way() -> set[tuple[str, str]]:
-        return {
-            (alert["labels"]["alertname"], alert["labels"].get("engine", ""))
-            for rule in watched.prometheus.rules()
-            if rule["type"] == "alerting"
-            for alert in rule["alerts"]
-            if alert["labels"].get("severity") == "warning"
-        }
-
     throttled = ("AxiomEngineThrottled", "node-1.engine-1")
-    await eventually(lambda: throttled in on_their_way(), within_s=30)
-    assert ("AxiomEngineThrottled", "node-1.engine-2") not in on_their_way()
+    await eventually(lambda: throttled in on_their_way(watched), within_s=30)
+    assert ("AxiomEngineThrottled", "node-1.engine-2") not in on_their_way(watched)
+
+
+async def test_what_is_away_gets_to_an_alert(watched: Watched) -> None:
+    away = {("AxiomNatsAway", ""), ("AxiomRedisAway", "")}
+    assert not away & on_their_way(watched)
+    servers = [watched.stack.processes[name] for name in (NATS_PROCESS, VALKEY_PROCESS)]
+    for server in servers:
+        await server.kill()
+    try:
+        await eventually(lambda: away <= on_their_way(watched), within_s=60)
+    finally:
+        for server in servers:
+            await server.restart()
+    await eventually(lambda: not away & on_their_way(watched), within_s=60)
+
+
+def on_their_way(watched: Watched) -> set[tuple[str, str]]:
+    """Alerts whose condition holds, whether for long enough or not yet, with their engine."""
+    return {
+        (alert["labels"]["alertname"], alert["labels"].get("engine", ""))
+        for rule in watched.prometheus.rules()
+        if rule["type"] == "alerting"
+        for alert in rule["alerts"]
+    }
 
 
 async def test_an_empty_answer_would_be_found() -> None:
