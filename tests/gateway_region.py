@@ -271,8 +271,8 @@ class Gateway:
 
     async def start(self) -> None:
         owner = self.region.owner
-        asgi = await self.app.start(owner)
-        self._server = HttpServer(asgi, host=HOST, port=0, drain_s=self._drain_s)
+        self.asgi = await self.app.start(owner)
+        self._server = HttpServer(self.asgi, host=HOST, port=0, drain_s=self._drain_s)
         self.url = f"http://{HOST}:{self._server.port}"
         self._serving = owner.create_task(self._server.serve(), name="gateway http")
         self.client = aiohttp.ClientSession(self.url, headers=self._keys)

@@ -86,6 +86,8 @@ class Keys(Objects[ApiKey]):
     async def rotate(self, name: str, asked: Write, response: Response) -> rest.DeclaredShape:
         """Give it another secret, told in the answer; the one before is void."""
         secret = new_secret()
+        if await self._store.get(ApiKey, name) is None:
+            raise NotFoundError(f"{name!r} is not declared")
 
         def edit(current: ApiKey | None) -> ApiKey:
             if current is None:
