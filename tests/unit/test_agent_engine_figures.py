@@ -92,6 +92,7 @@ def test_a_reason_that_has_not_stood_does_not_count_and_half_a_power_is_none() -
         ("nats-away", "nats-away"),
         ("plan-refused:lower-fence", "plan-refused"),
         ("engine-unreachable:n1.e1", "engine-unreachable"),
+        ("what-nobody-listed", "other"),
     ],
 )
 def test_each_fault_of_readyz_is_a_flag(fault: str, what: str) -> None:

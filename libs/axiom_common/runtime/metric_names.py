@@ -47,7 +47,7 @@ def _nats_refusals(service: Service) -> CounterName:
 
 def _degraded(service: Service, *what: str) -> GaugeName:
     about = "1 while `/readyz` names it as degraded, else 0."
-    return GaugeName(service, "degraded_ratio", about, (Label("what", what),))
+    return GaugeName(service, "degraded_ratio", about, (Label("what", (*what, OTHER)),))
 
 
 _ENGINE = Label("engine", values_max=ENGINES_MAX, bound="engines of one node's settings")

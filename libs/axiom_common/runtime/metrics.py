@@ -167,12 +167,13 @@ class MetricSet:
         _ReadGauges(name, read, self.registry)
 
     def read_flags(self, name: GaugeName, read: Callable[[], Collection[str]]) -> None:
-        """A gauge with one closed label that is `read` at each scrape: 1 for what is named, else
-        0."""
+        """A gauge with one closed label, the last value of which is `other`, that is `read` at each
+        scrape: 1 for what is named, else 0."""
         (label,) = name.labels
+        known = frozenset(label.values)
 
         def flags() -> Reading:
-            named = read()
+            named = {what if what in known else OTHER for what in read()}
             return [((value,), float(value in named)) for value in label.values]
 
         self.read_gauges(name, flags)

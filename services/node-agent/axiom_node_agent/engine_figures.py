@@ -16,15 +16,15 @@ Figure = Callable[[EngineBook, tuple[GpuState, ...]], Reading]
 
 
 def _running(book: EngineBook, _: tuple[GpuState, ...]) -> Reading:
-    return _one(book, book.sample and book.sample.running)
+    return _one(book, book.sample.running if book.sample else None)
 
 
 def _waiting(book: EngineBook, _: tuple[GpuState, ...]) -> Reading:
-    return _one(book, book.sample and book.sample.waiting)
+    return _one(book, book.sample.waiting if book.sample else None)
 
 
 def _kv_usage(book: EngineBook, _: tuple[GpuState, ...]) -> Reading:
-    return _one(book, book.sample and book.sample.kv_usage)
+    return _one(book, book.sample.kv_usage if book.sample else None)
 
 
 def _slots(book: EngineBook, _: tuple[GpuState, ...]) -> Reading:
