@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from axiom_cli.commands import adapters, bench, contexts, keys, models, nats, profiles
+from axiom_cli.commands import adapters, bench, contexts, engines, keys, models, nats, profiles
 from axiom_cli.commands.fleet import add_fleet_commands
 from axiom_cli.commands.options import GATEWAY_PORT, AsJson, NatsUrl, PortNumber, RedisUrl
 from axiom_cli.commands.running import contexts_file, run
@@ -35,6 +35,7 @@ app.add_typer(contexts.app, name="contexts")
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(models.app, name="models")
 app.add_typer(profiles.app, name="profiles")
+app.add_typer(engines.app, name="engines")
 app.add_typer(keys.app, name="keys")
 app.add_typer(nats.app, name="nats")
 app.add_typer(bench.app, name="bench")

@@ -17,6 +17,7 @@ from axiom_common.model.ids import public_name
 from axiom_common.runtime.desired_store import Outcome
 from axiom_common.wire import headers, rest, views
 from axiom_common.wire.decisions import ExplainPost, Explanation, WhyView
+from axiom_common.wire.engine_orders import EngineOrderPost, EngineOrderView
 
 STATUS_PATH = "/admin/v1/status"
 NODES_PATH = "/admin/v1/nodes"
@@ -93,6 +94,19 @@ class Admin:
     async def engines(self, asked: ListAsked = ALL) -> tuple[views.EngineView, ...]:
         """The engines with what is resident on each."""
         return await self._client.all(ENGINES_PATH, views.EngineView, asked)
+
+    async def engine(self, name: str) -> views.EngineView:
+        """One engine; NotFoundError when the gateway knows none of that name."""
+        return await self._client.get(_one(ENGINES_PATH, name), views.EngineView)
+
+    async def order_engine(
+        self, name: str, verb: str, wanted: EngineOrderPost | None, *, dry_run: bool = False
+    ) -> EngineOrderView:
+        """Cordon, drain or release an engine; returns once that holds. BusyError with the code
+        `not-everywhere`: it stands, and to ask again waits on."""
+        path = f"{_one(ENGINES_PATH, name)}:{verb}{'?dryRun=true' if dry_run else ''}"
+        answer = await self._client.ask("POST", path, wanted)
+        return self._client.shape(path, answer.body, EngineOrderView)
 
     async def why(self, decision_id: str) -> WhyView:
         """What is kept of one request; NotFoundError when this gateway keeps nothing of it."""

@@ -101,7 +101,7 @@ def _residency(resident: ResidentView) -> str:
 
 def _engine_changes(old: EngineView, new: EngineView) -> Iterator[str]:
     name = own_name(new)
-    for line in _different(old, new, ("status", "role", "url", "hbm_slots", "host_slots")):
+    for line in _different(old, new, ("status", "order", "role", "url", "hbm_slots", "host_slots")):
         yield f"{name}: {line}"
     if (old.running, old.waiting, old.deferred) != (new.running, new.waiting, new.deferred):
         yield f"{name}: running {new.running}, waiting {new.waiting} ({new.deferred} deferred)"
