@@ -46,7 +46,9 @@ def declared_series() -> set[str]:
     for metric in metrics:
         if isinstance(metric, HistogramName):
             names |= {f"{metric.name}_{part}" for part in ("bucket", "sum", "count")}
-    return names | {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"} | RECORDED
+    of_prometheus = {"up", "ALERTS"}
+    of_processes = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+    return names | of_prometheus | of_processes | RECORDED
 
 
 def selected(expr: str) -> set[str]:

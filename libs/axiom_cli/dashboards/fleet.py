@@ -18,6 +18,7 @@ from axiom_cli.dashboards.queries import (
     SERVED,
     WINDOW,
     degraded,
+    firing,
     highest,
     now,
     of_processes,
@@ -129,10 +130,18 @@ _SERVING = (
 
 _PROCESSES = (
     graph(
+        "Alerts that fire",
+        "Alerts of deploy/prometheus/rules by name; none is normal. Each is in the runbook.",
+        COUNT,
+        (firing(), "{{region}} {{alertname}}"),
+        width=6,
+    ),
+    graph(
         "Processes that answer",
         "Processes of each kind that answer Prometheus.",
         COUNT,
         (f"sum by (region, job) ({up(*JOBS.split('|'))})", "{{region}} {{job}}"),
+        width=6,
     ),
     graph(
         "CPU by process",
@@ -142,12 +151,14 @@ _PROCESSES = (
             f"rate({of_processes('process_cpu_seconds_total')}[{WINDOW}])",
             "{{job}} {{instance}}",
         ),
+        width=6,
     ),
     graph(
         "Memory by process",
         "Resident memory. What grows for days without traffic growing is a leak.",
         BYTES,
         (of_processes("process_resident_memory_bytes"), "{{job}} {{instance}}"),
+        width=6,
     ),
 )
 
@@ -155,5 +166,5 @@ BOARD = Board(
     uid="axiom-fleet",
     title="Axiom: fleet",
     about="Does the fleet serve, how well, and which part of it does not.",
-    rows=(("Now", _NOW), ("Serving", _SERVING), ("Processes", _PROCESSES)),
+    rows=(("Now", _NOW), ("Serving", _SERVING), ("Alerts and processes", _PROCESSES)),
 )

@@ -193,7 +193,7 @@ def _variable(name: str, query: str, label: str) -> dashboards.QueryVariable:
         .multi(True)
         .include_all(True)
         .all_value(".+")
-        .current(models.VariableOption(selected=True, text="All", value="$__all"))
+        .current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
     )
 
 

@@ -108,5 +108,12 @@ def degraded() -> str:
     return f"{named} > 0 or on (region, job) {nothing}"
 
 
+def firing() -> str:
+    """How many alerts of each name fire; `none` where none does."""
+    nothing = f'label_replace(0 * {total(up())}, "alertname", "none", "", "")'
+    alerts = f'ALERTS{{alertstate="firing", alertname=~"Axiom.+", {REGION}}}'
+    return f"count by (region, alertname) ({alerts}) or on (region) {nothing}"
+
+
 def _select(name: str, *matchers: str) -> str:
     return f"{name}{{{', '.join((REGION, *matchers))}}}"
