@@ -16,7 +16,7 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.decision import Decision, Query, Term
 from axiom_common.model.ids import GatewayId, RegionId
 from axiom_common.model.outcome import Ending, Outcome
-from axiom_common.policy.profile import BUILT_IN
+from axiom_common.policy.profile import AXIOM
 from axiom_common.runtime.logging import Log
 from axiom_common.testing.journal import FakeJournal
 from axiom_common.wire import keys, subjects
@@ -63,6 +63,7 @@ def record(number: int, attempt: int = 1) -> DecisionRecord:
         attempt=attempt,
         query=Query(base_model=BASE_MODEL, request_hash=number),
         decision=Decision(profile="axiom", winner=None),
+        weights=AXIOM.weight_of_each,
     )
 
 
@@ -74,7 +75,6 @@ def publisher(journal: FakeJournal | NatsJournal, *, queued_max: int = 8) -> Dec
         Log("test", clock),
         region=REGION,
         gateway=GatewayId("gw"),
-        profiles=BUILT_IN,
         per_s=1_000.0,
         queued_max=queued_max,
     )

@@ -9,6 +9,7 @@ import pytest
 from axiom_common.model.decision import Decision, Query
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.reason import Reason
+from axiom_common.policy.profile import AXIOM
 from axiom_gateway.decisions import DecisionLog, DecisionRecord
 from axiom_gateway.errors import NAMES_SHOWN_MAX, from_engine, refused, unknown_model
 from axiom_gateway.rewrite import Renaming
@@ -114,6 +115,7 @@ def test_the_log_of_decisions_keeps_the_latest_ids_with_all_their_tries() -> Non
                 attempt=attempt,
                 query=Query(base_model="base"),
                 decision=Decision(profile="axiom", winner=None),
+                weights=AXIOM.weight_of_each,
             )
         )
     assert log.get("a") is None

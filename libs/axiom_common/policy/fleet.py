@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from axiom_common.model.decision import Candidate, Decision, LoadKind, Query, Refused, Term
+from axiom_common.model.decision import Candidate, Decision, LoadKind, Query, Refused
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.policy import kernel
 from axiom_common.policy.engine_row import EngineRow
@@ -41,14 +41,20 @@ class Fleet:
     """All engines, as columns; `choose` asks, `decide` asks and books."""
 
     def __init__(self, profiles: Mapping[str, Profile]) -> None:
-        self._profiles = dict(profiles)
-        self._weights = {
-            p.name: np.array([[p.weights[term]] for term in Term]) for p in profiles.values()
-        }
         self._bookings = Bookings()
         self._rows = FleetRows(self._bookings)
         self._spread = Spread()
         self._turns: dict[tuple[str, int], int] = {}
+        self.set_profiles(profiles)
+
+    def set_profiles(self, profiles: Mapping[str, Profile]) -> None:
+        """These are all that decisions may name from now on."""
+        self._profiles = dict(profiles)
+        self._weights = {
+            name: np.array([[weight] for weight in profile.weight_of_each])
+            for name, profile in profiles.items()
+        }
+        self._turns = {turn: at for turn, at in self._turns.items() if turn[0] in profiles}
 
     def set_row(self, row: EngineRow) -> None:
         """Add an engine or replace what the rules said of it. Its bookings stay."""

@@ -29,6 +29,11 @@ class Profile:
     weights: dict[Term, float] = field(default_factory=lambda: dict.fromkeys(Term, 1.0))
     quarantine: bool = True
 
+    @property
+    def weight_of_each(self) -> tuple[float, ...]:
+        """The weights indexed like `Term`."""
+        return tuple(self.weights[term] for term in Term)
+
     def __post_init__(self) -> None:
         public_name(self.name, path="name")
         if not self.wait_cap_ms > 0:

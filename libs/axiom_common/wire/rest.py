@@ -8,6 +8,7 @@ shapes in `wire.views`.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -206,6 +207,23 @@ class ProfileView(DeclaredShape):
     quarantine: bool
     weights: dict[str, float]
     built_in: Annotated[bool, Field(json_schema_extra={"readOnly": True})]
+
+    @classmethod
+    def of(
+        cls, stored: Stored[Profile], *, built_in: bool, staleness_ms: float = 0.0
+    ) -> ProfileView:
+        """The shape of a profile."""
+        profile = stored.value
+        return cls(
+            name=profile.name,
+            version=stored.version,
+            staleness_ms=staleness_ms,
+            picker=profile.picker,
+            wait_cap_ms=profile.wait_cap_ms if isfinite(profile.wait_cap_ms) else None,
+            quarantine=profile.quarantine,
+            weights={term.value: weight for term, weight in profile.weights.items()},
+            built_in=built_in,
+        )
 
 
 class ApiKeyPut(Body):

@@ -17,7 +17,7 @@ from axiom_common.model.ids import GatewayId
 from axiom_common.ports.registry import Bucket
 from axiom_common.runtime.desired_store import DesiredStore
 from axiom_gateway.admin_access import Access, Authenticated, require_roles
-from axiom_gateway.admin_declared import adapters, base_models
+from axiom_gateway.admin_declared import adapters, base_models, profiles
 from axiom_gateway.admin_idempotency import Idempotent
 from axiom_gateway.admin_keys import Keys, add_keys
 from axiom_gateway.admin_objects import Objects, add_patch_and_delete, add_put, add_reads
@@ -69,7 +69,7 @@ def admin_app(parts: AdminParts) -> Authenticated:
     def served() -> frozenset[str]:
         return parts.view().base_models
 
-    kinds: list[Any] = [base_models(), adapters(parts.known, served)]
+    kinds: list[Any] = [base_models(), adapters(parts.known, served), profiles()]
     for kind in kinds:
         objects = Objects(kind, parts.store, parts.known)
         add_reads(app.router, objects)

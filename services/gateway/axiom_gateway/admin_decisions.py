@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,9 @@ from fastapi import APIRouter, Depends, Request
 
 from axiom_common.errors import InvalidInputError, NotFoundError
 from axiom_common.model.access import Role
-from axiom_common.model.decision import Query
+from axiom_common.model.decision import Query, Term
 from axiom_common.model.ids import BASE
 from axiom_common.model.tenant import DEFAULT_TENANT
-from axiom_common.policy.profile import Profile
 from axiom_common.ports.clock import Clock
 from axiom_common.wire.decisions import (
     AttemptView,
@@ -29,6 +27,7 @@ from axiom_gateway.admin_access import Needs
 from axiom_gateway.admin_bodies import parsed_body, takes
 from axiom_gateway.catalog import Target
 from axiom_gateway.decisions import IDS_MAX, DecisionLog, DecisionRecord
+from axiom_gateway.profile_book import ProfileBook
 from axiom_gateway.state import GatewayState
 
 SHOWN_CHARS_MAX = 100
@@ -43,7 +42,7 @@ class DecisionDesk:
     clock: Clock
     log: DecisionLog
     state: GatewayState
-    profiles: Mapping[str, Profile]
+    profiles: ProfileBook
     default_profile: str
 
     def why(self, decision_id: str) -> WhyView:
@@ -69,9 +68,10 @@ class DecisionDesk:
         target = self.state.catalog.resolve(asked.model, DEFAULT_TENANT)
         if target is None:
             raise InvalidInputError(f"no model {asked.model!r} is known", path="model")
-        profile = self.profiles.get(asked.profile or self.default_profile)
+        in_force = self.profiles.in_force
+        profile = in_force.get(asked.profile or self.default_profile)
         if profile is None:
-            known = ", ".join(sorted(self.profiles))
+            known = ", ".join(sorted(in_force))
             raise InvalidInputError(f"the profiles are {known}", path="profile")
         query = _query(target, asked.prompt_tokens)
         seen = self.state.explain(query, profile.name, after=asked.after, limit=asked.limit + 1)
@@ -91,9 +91,7 @@ class DecisionDesk:
             attempt=record.attempt,
             age_ms=self.clock.now_ms() - record.at_ms,
             excluded=record.query.excluded,
-            decision=DecisionView.of(
-                record.decision, self.profiles[record.decision.profile].weights
-            ),
+            decision=DecisionView.of(record.decision, dict(zip(Term, record.weights, strict=True))),
         )
 
 

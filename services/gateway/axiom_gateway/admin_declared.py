@@ -1,4 +1,4 @@
-"""The kinds of declared objects that clients ask for: base models and adapters."""
+"""The kinds of declared objects that requests name: base models, adapters, profiles."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from axiom_common.model.access import Role
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
+from axiom_common.policy.profile import BUILT_IN, Profile
 from axiom_common.wire import rest
 from axiom_common.wire.desired import Stored
 from axiom_gateway.admin_objects import Kind
@@ -14,6 +15,7 @@ from axiom_gateway.known_desired import KnownDesired
 
 BASE_MODELS_MAX = 1_000
 ADAPTERS_MAX = 100_000
+PROFILES_MAX = 64
 
 
 def base_models() -> Kind[BaseModelSpec]:
@@ -64,4 +66,30 @@ def adapters(known: KnownDesired, served: Callable[[], Collection[str]]) -> Kind
         count_max=ADAPTERS_MAX,
         value=value,
         shape=shape,
+    )
+
+
+def profiles() -> Kind[Profile]:
+    """`/profiles`, with those that are built in."""
+
+    def value(name: str, body: Any, _: Profile | None) -> Profile:
+        assert isinstance(body, rest.ProfilePut)
+        return body.to_profile(name)
+
+    def shape(stored: Stored[Profile], staleness_ms: float) -> rest.ProfileView:
+        return rest.ProfileView.of(
+            stored, built_in=stored.value.name in BUILT_IN, staleness_ms=staleness_ms
+        )
+
+    return Kind(
+        path="profiles",
+        of=Profile,
+        body=rest.ProfilePut,
+        shown=rest.ProfileView,
+        read=Role.VIEWER,
+        write=Role.ADMIN,
+        count_max=PROFILES_MAX,
+        value=value,
+        shape=shape,
+        built_in=tuple(Stored(profile, 0) for profile in BUILT_IN.values()),
     )

@@ -109,7 +109,7 @@ def add_plan(router: APIRouter, desk: PlanDesk) -> None:
         cursor, items = await page_of(
             query, wanted, lambda node: desk.shape(NodeId(node), staleness_ms)
         )
-        page: rest.Page[Any] = rest.Page(items=items, next=cursor, staleness_ms=staleness_ms)
+        page = rest.Page[Any](items=items, next=cursor, staleness_ms=staleness_ms)
         return page_response(page)
 
     @router.get("/plan/{node}", response_model=NodePlanView, dependencies=needs, tags=["plan"])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
 from starlette.applications import Starlette
-from starlette.routing import Mount
 
+from axiom_common.drivers.system_clock import unix_s
 from axiom_common.errors import UnavailableError
-from axiom_common.model.ids import GatewayId, RegionId
-from axiom_common.policy.profile import BUILT_IN
+from axiom_common.model.access import Role
+from axiom_common.model.ids import GatewayId, RegionId, node_of
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.journal import Journal
@@ -26,27 +27,36 @@ from axiom_common.runtime.logging import Log
 from axiom_common.runtime.ops import REGISTRY_AWAY, REGISTRY_RESET, Readiness, ops_routes
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys
+from axiom_common.wire.requests import BUCKET_BYTES_MAX
 from axiom_gateway.admin import AdminParts, admin_app
 from axiom_gateway.admin_access import Access
+from axiom_gateway.admin_config import add_config
 from axiom_gateway.admin_decisions import DecisionDesk, add_decisions
+from axiom_gateway.admin_engines import OrderDesk, add_engine_orders
+from axiom_gateway.admin_plan import PlanDesk, add_plan
 from axiom_gateway.admin_seen import AdminView, SeenRegion
 from axiom_gateway.asgi import App, Receive, Scope, Send
+from axiom_gateway.beside_v1 import beside_v1
 from axiom_gateway.decision_log import DecisionPublisher
 from axiom_gateway.decisions import DecisionLog
 from axiom_gateway.dispatch import Dispatcher
 from axiom_gateway.engine_facts import left_out
 from axiom_gateway.ensure import Ensurer
+from axiom_gateway.everywhere import Everywhere
 from axiom_gateway.feed import RegionFeed
+from axiom_gateway.first_key import make_first_key, on_stderr
 from axiom_gateway.handlers import PREFIX, V1
 from axiom_gateway.hold import HoldQueue
 from axiom_gateway.inflight import InFlightPublisher
 from axiom_gateway.known_desired import KnownDesired
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.prober import Prober
+from axiom_gateway.profile_book import ProfileBook
 from axiom_gateway.proxy import Proxy
 from axiom_gateway.row_sweep import TURNS
 from axiom_gateway.settings import GatewaySettings
 from axiom_gateway.state import GatewayState
+from axiom_gateway.v1_access import V1Access
 from axiom_gateway.watch import Watches
 
 NO_ENGINE_READY = "no-engine-ready"
@@ -62,7 +72,8 @@ class GatewayApp:
     """Everything but the socket, so that it runs on fakes as well.
 
     `nonce` differs between any two starts of any gateways: it makes the ids of decisions unique.
-    `admin_secret` opens the admin API whatever keys there are.
+    `admin_secret` opens the admin API whatever keys there are; without it a first key is made, and
+    shown by `show`.
     """
 
     metrics_kind: ClassVar[type[GatewayMetrics]] = GatewayMetrics
@@ -80,6 +91,7 @@ class GatewayApp:
         clock: Clock,
         nonce: str,
         admin_secret: str | None = None,
+        show: Callable[[str], None] = on_stderr,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         self._settings = settings
@@ -89,6 +101,7 @@ class GatewayApp:
         self._clock = clock
         self._nonce = nonce
         self._admin_secret = admin_secret
+        self._show = show
         self._tracer = tracer
         self._ids = 0
         self._log = Log("axiom.gateway", clock)
@@ -104,12 +117,12 @@ class GatewayApp:
             self._log,
             region=self._region,
             gateway=GatewayId(settings.gateway),
-            profiles=BUILT_IN,
             per_s=settings.decisions_per_s,
             queued_max=settings.decisions_queued_max,
         )
         self.decisions.on_end = self._publisher.offer
-        self.state = GatewayState(clock, BUILT_IN)
+        self.profiles = ProfileBook()
+        self.state = GatewayState(clock, self.profiles)
         self.hold = HoldQueue(
             held_max=settings.held_max, release=lambda d: self.state.release(d.booking)
         )
@@ -146,16 +159,25 @@ class GatewayApp:
             known=lambda: self._watch.synced,
             admin_secret=self._admin_secret,
         )
-        publisher = InFlightPublisher(
+        self.watches.may_watch = lambda key: self._access.grants(key, Role.VIEWER)
+        self._publishing = InFlightPublisher(
             self._bus,
             self._clock,
             await self._registry.bucket(keys.incarnation_bucket(self._region), lasting=True),
             region=self._region,
             gateway=gateway,
             read=self.state.vector,
+            applied=lambda: self._watch.in_force,
+        )
+        self.everywhere = Everywhere(
+            self._clock,
+            gateway=gateway,
+            applied=lambda: self._watch.in_force,
+            unconfirmed=self.state.unconfirmed,
+            unbroken_ms=self._unbroken_ms,
         )
         self.state.on_room = self.hold.changed
-        self.state.on_booking = publisher.used
+        self.state.on_booking = self._publishing.used
         ensurer = Ensurer(
             self._bus,
             owner,
@@ -184,11 +206,12 @@ class GatewayApp:
                 log=self._log,
             ),
             metrics=self.metrics,
-            profiles=BUILT_IN,
+            profiles=self.profiles,
             new_id=self._new_id,
             started=self._started,
             tracer=self._tracer,
             catalog_known=lambda: self._watch.synced,
+            access=V1Access(self._access, required=settings.require_key),
         )
         prober = Prober(self._clock, silent=self.state.silent_engines, found=self.state.probed)
         self._expose()
@@ -197,35 +220,59 @@ class GatewayApp:
             "sweep": self._sweep(),
             "bootstrap": self.feed.bootstrap(),
             "ask agents": self.feed.ask(),
-            "follow desired state": self._retried(self._watch.run),
-            "tell in-flight": publisher.run(),
+            "follow desired state": self._follow_desired(),
+            "tell in-flight": self._publishing.run(),
             "probe engines": prober.run(),
             "tell decisions": self._publisher.run(),
         }
+        if self._admin_secret is None:
+            store = DesiredStore(desired)
+            first = make_first_key(store, self._watch, self._clock, unix_s, self._show)
+            jobs["first key"] = first
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self.feed.start()
-        return _route(self._v1, self._others(desired))
+        plans = await self._registry.bucket(keys.PLAN_BUCKET)
+        requests = await self._registry.bucket(
+            keys.request_bucket(self._region), bytes_max=BUCKET_BYTES_MAX
+        )
+        return _route(self._v1, self._others(desired, plans, requests))
 
-    def _others(self, desired: Bucket) -> Starlette:
+    def _others(self, desired: Bucket, plans: Bucket, requests: Bucket) -> App:
         """All that is not /v1."""
         desk = DecisionDesk(
             clock=self._clock,
             log=self.decisions,
             state=self.state,
-            profiles=BUILT_IN,
+            profiles=self.profiles,
             default_profile=self._settings.default_profile,
         )
-        admin = admin_app(
+        store = DesiredStore(desired)
+        orders = OrderDesk(
+            region=self._region,
+            clock=self._clock,
+            state=self.state,
+            store=store,
+            known=self._known,
+            everywhere=self.everywhere,
+        )
+        self.admin = admin_app(
             AdminParts(
-                store=DesiredStore(desired),
+                store=store,
                 known=self._known,
                 access=self._access,
                 view=self.admin_view,
                 watches=self.watches,
-                more=(partial(add_decisions, desk=desk),),
+                requests=requests,
+                confirm=self.everywhere.everywhere,
+                more=(
+                    partial(add_decisions, desk=desk),
+                    partial(add_engine_orders, desk=orders),
+                    partial(add_plan, desk=PlanDesk(plans, self.feed, self._clock, self._region)),
+                    partial(add_config, settings=self._settings),
+                ),
             )
         )
-        return Starlette(routes=[Mount("/admin/v1", app=admin)])
+        return beside_v1(self.admin, self._access)
 
     async def drain(self) -> None:
         """Take no new requests; return when those under way have ended, cut after the bound."""
@@ -241,6 +288,8 @@ class GatewayApp:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(UnavailableError):
+            await self._publishing.say_goodbye()
         self._proxy.close()
 
     def readiness(self) -> Readiness:
@@ -290,7 +339,14 @@ class GatewayApp:
     def _desired_changed(self) -> None:
         self._registry_away = False
         self._access.keys_changed(self._watch.api_keys)
+        self.watches.keys_changed()
+        self.profiles.declared(self._watch.profiles)
+        self.state.profiles_changed(self.profiles)
         self.state.desired_changed(self._watch.adapters, self._watch.base_models)
+        orders = self._watch.engine_orders.values()
+        ordered = self.state.orders_changed(o for o in orders if o.region == self._region)
+        for node in sorted({node_of(engine) for engine in ordered}):
+            self.watches.changed(node, figures_only=False)
 
     async def _start_up(self) -> None:
         """Until the catalog and the view are there; with the registry or the bus away, a while."""
@@ -311,14 +367,20 @@ class GatewayApp:
                 await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
                 self.state.sweep_on()
 
-    async def _retried(self, follow: Callable[[], Awaitable[None]]) -> None:
+    async def _follow_desired(self) -> None:
+        """Once peers know of this gateway: what is ordered from then on waits for its word."""
+        await self._publishing.begun.wait()
         while True:
             try:
-                await follow()
+                await self._watch.run()
             except UnavailableError as error:
                 self._registry_away = True
                 self._log.warning("registry away", once_a_minute="registry", cause=str(error))
             await self._clock.sleep_ms(RETRY_MS)
+
+    def _unbroken_ms(self) -> float:
+        now_ms, connected = self._clock.now_ms(), self._bus.connected
+        return self.state.hearing.unbroken_ms(now_ms, connected=connected)
 
     async def _until_idle(self, timeout_ms: float) -> None:
         deadline_ms = self._clock.now_ms() + timeout_ms

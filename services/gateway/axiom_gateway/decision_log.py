@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from axiom_common.errors import UnavailableError
-from axiom_common.model.decision import Term
 from axiom_common.model.ids import GatewayId, RegionId
 from axiom_common.model.outcome import Outcome
-from axiom_common.policy.profile import Profile
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.journal import Journal
 from axiom_common.runtime.logging import Log
@@ -58,7 +55,6 @@ class DecisionPublisher:
         *,
         region: RegionId,
         gateway: GatewayId,
-        profiles: Mapping[str, Profile],
         per_s: float,
         queued_max: int,
     ) -> None:
@@ -68,7 +64,6 @@ class DecisionPublisher:
         self._region = region
         self._gateway = gateway
         self._subject = subjects.gateway_decision(region, gateway)
-        self._profiles = profiles
         self._sampler = Sampler(per_s, clock.now_ms())
         self._queue: deque[_Ended] = deque()
         self._queued_max = queued_max
@@ -119,7 +114,6 @@ class DecisionPublisher:
     def _report(self, ended: _Ended) -> DecisionReport:
         first = ended.decisions[0]
         query = first.query
-        weights = self._profiles[first.decision.profile].weights
         return DecisionReport(
             region=self._region,
             gateway=self._gateway,
@@ -131,7 +125,7 @@ class DecisionPublisher:
             rank=query.rank,
             size_bytes=query.size_bytes,
             prompt_tokens=query.prompt_tokens,
-            weights=tuple(weights[term] for term in Term),
+            weights=first.weights,
             attempts=tuple(
                 DecidedAttempt(
                     attempt=record.attempt,

@@ -15,13 +15,15 @@ IDS_MAX = 10_000
 
 
 class DecisionRecord(NamedTuple):
-    """One decision as it was taken. `id` is what the client got; a retry has the id's next try."""
+    """One decision as it was taken. `id` is what the client got; a retry has the id's next try.
+    `weights` are those of its profile at that moment, indexed like `Term`."""
 
     id: str
     at_ms: float
     attempt: int
     query: Query
     decision: Decision
+    weights: tuple[float, ...]
 
 
 class RequestRecord(NamedTuple):

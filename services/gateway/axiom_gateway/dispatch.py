@@ -368,6 +368,7 @@ class Dispatcher:
                 attempt=job.attempt,
                 query=query,
                 decision=decision,
+                weights=self._state.weights(job.profile),
             )
         )
 

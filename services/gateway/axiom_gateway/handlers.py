@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -25,6 +25,7 @@ from axiom_gateway.dispatch import Dispatcher, Job
 from axiom_gateway.errors import ApiError
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.openai_requests import Endpoint, parse
+from axiom_gateway.profile_book import ProfileBook
 from axiom_gateway.settings import GatewaySettings
 from axiom_gateway.v1_access import V1Access
 
@@ -55,7 +56,7 @@ class V1:
         catalog: Catalog,
         dispatcher: Dispatcher,
         metrics: GatewayMetrics,
-        profiles: Mapping[str, object],
+        profiles: ProfileBook,
         new_id: Callable[[], str],
         started: asyncio.Event,
         tracer: Tracer,
@@ -238,10 +239,10 @@ class V1:
         wanted = exchange.header(headers.PROFILE)
         if wanted is None or not self._settings.allow_profile_header:
             return self._settings.default_profile
-        if wanted not in self._profiles:
+        if wanted not in self._profiles.in_force:
             raise errors.invalid(
                 f"The profile `{wanted[:64]}` does not exist. Profiles: "
-                f"{', '.join(sorted(self._profiles))}.",
+                f"{', '.join(sorted(self._profiles.in_force))}.",
                 param=headers.PROFILE,
             )
         return wanted

@@ -93,6 +93,15 @@ class GatewayState:
         """Whether the profile keeps requests from engines without an idle slot."""
         return self._profiles[profile].quarantine
 
+    def weights(self, profile: str) -> tuple[float, ...]:
+        """What a decision with the profile weighs its terms with now, indexed like `Term`."""
+        return self._profiles[profile].weight_of_each
+
+    def profiles_changed(self, profiles: Mapping[str, Profile]) -> None:
+        """These are all that decisions may name from now on."""
+        self._profiles = profiles
+        self._fleet.set_profiles(profiles)
+
     def may_send(self, engine: EngineId) -> bool:
         """Whether no operator keeps requests from the engine. To be asked right before one goes."""
         return engine not in self._orders
