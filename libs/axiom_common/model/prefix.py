@@ -1,0 +1,131 @@
+"""Prompt text cut into chunks, and the chain of links that names every prefix of it.
+
+An agent that tells what an engine holds and a gateway that asks for a prompt cut the same text at
+the same places, so both come to the same links: t_i = xxh3_64(chunk i, seed t_(i-1)), and t_(-1) is
+the seed of the scope. Equal links mean equal text from the first byte, in one scope.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import xxhash
+
+from axiom_common.model.ids import BASE, EngineAdapter
+
+SCHEME = 1
+"""Number of the way to cut and to link. It is part of every scope, so that ways never mix."""
+FINE_CHUNK_BYTES = 256
+FINE_TEXT_BYTES = 8_192
+"""Up to here chunks are fine, beyond it coarse."""
+COARSE_CHUNK_BYTES = 1_024
+
+
+class Uncredited(StrEnum):
+    """Why a stored block earns no fact."""
+
+    UNKNOWN_PARENT = "unknown-parent"
+    KEYS_NOT_TOLD = "keys-not-told"
+    OTHER_KEYS = "other-keys"
+    OTHER_ADAPTER = "other-adapter"
+    OTHER_BLOCK_SIZE = "other-block-size"
+    NOT_TEXT = "not-text"
+    RETOKENIZED = "retokenized"
+    LONG_WORD = "long-word"
+    UNKNOWN_MEDIUM = "unknown-medium"
+    OTHER_ATTENTION = "other-attention"
+    OVER_BUDGET = "over-budget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixScope:
+    """Within what text is comparable: nothing is ever credited from one scope to another.
+
+    `revision`: of the base model's weights and tokenizer, a free text. `adapter`: its name on the
+    engine, which carries its revision, or BASE. `cache_salt`: the tenant's, None without.
+    """
+
+    base_model: str
+    revision: str
+    adapter: EngineAdapter = BASE
+    cache_salt: str | None = None
+
+    @property
+    def seed(self) -> int:
+        """64 bits that stand for the scope and the scheme; made to resist crafted salts."""
+        digest = hashlib.blake2b(SCHEME.to_bytes(4, "little"), digest_size=8)
+        for part in (self.base_model, self.revision, self.adapter, self.cache_salt):
+            # Lengths in front, and one apart for None, so that no two scopes write the same bytes.
+            told = b"" if part is None else part.encode("utf-8", "surrogatepass")
+            size = -1 if part is None else len(told)
+            digest.update(size.to_bytes(4, "little", signed=True) + told)
+        return int.from_bytes(digest.digest(), "little")
+
+
+def next_chunk_end(position: int) -> int:
+    """Where the chunk that begins at byte `position`, the end of another chunk or 0, ends."""
+    fine = position < FINE_TEXT_BYTES
+    return position + (FINE_CHUNK_BYTES if fine else COARSE_CHUNK_BYTES)
+
+
+def next_link(link: int, chunk: bytes | bytearray | memoryview) -> int:
+    """The link of the prefix that ends with `chunk`, after the prefix of `link`."""
+    return int(xxhash.xxh3_64_intdigest(chunk, seed=link))
+
+
+def chain(scope: PrefixScope, text: bytes) -> array[int]:
+    """The links of `text`'s whole chunks, one u64 each, in native byte order.
+
+    `text` is what the base model's vocabulary calls normalised; what is left over beyond the last
+    whole chunk has no link.
+    """
+    links = array("Q")
+    view = memoryview(text)
+    link, start = scope.seed, 0
+    while (end := next_chunk_end(start)) <= len(text):
+        link = next_link(link, view[start:end])
+        links.append(link)
+        start = end
+    return links
+
+
+@dataclass(frozen=True, slots=True)
+class FactBatch:
+    """Prefixes that are held from now on, and no longer, in one tier; no link is in both.
+
+    `announced`: 12 bytes each, u64 link and u32 tokens, little-endian. `withdrawn`: u64 links.
+    """
+
+    announced: bytes = b""
+    withdrawn: bytes = b""
+
+    @staticmethod
+    def of(announced: Iterable[tuple[int, int]], withdrawn: Iterable[int]) -> FactBatch:
+        """From (link, tokens) and from links."""
+        return FactBatch(
+            b"".join(
+                link.to_bytes(8, "little") + tokens.to_bytes(4, "little")
+                for link, tokens in announced
+            ),
+            b"".join(link.to_bytes(8, "little") for link in withdrawn),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FactChanges:
+    """What changed of an engine's facts. First `cleared`: all that was told before is withdrawn.
+
+    `hbm`: every block of the prefix lies in HBM, so it is held in any tier too. `any_tier`: it is
+    held at all; what is withdrawn there is not held in HBM either.
+    """
+
+    cleared: bool = False
+    hbm: FactBatch = FactBatch()
+    any_tier: FactBatch = FactBatch()
+
+    def __bool__(self) -> bool:
+        return self.cleared or self.hbm != FactBatch() or self.any_tier != FactBatch()
