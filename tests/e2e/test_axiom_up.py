@@ -42,6 +42,7 @@ class Up:
     url: str
     curl: str
     run_dir: Path
+    welcome: str
 
     @property
     def stderr(self) -> Path:
@@ -81,7 +82,7 @@ def read_welcome(process: subprocess.Popen[str], run_dir: Path) -> Up:
     curl = next((line for line in printed if line.startswith("curl ")), None)
     assert found is not None, text + (run_dir / "stderr.txt").read_text()
     assert curl is not None, text
-    return Up(process=process, url=found[1], curl=curl.strip(), run_dir=run_dir)
+    return Up(process=process, url=found[1], curl=curl.strip(), run_dir=run_dir, welcome=text)
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,9 @@ def test_adapters_are_applied_listed_shown_and_deleted(up: Up, tmp_path: Path) -
         assert told.exit_code == 0, told.stdout + told.stderr
         return dict(json.loads(told.stdout))
 
+    would = adapters("apply", str(file), "--dry-run")
+    assert (would["dry_run"], would["applied"][0]["result"]) == (True, "created")
+    assert len(adapters("list")["adapters"]) == 24
     (applied,) = adapters("apply", str(file))["applied"]
     assert (applied["name"], applied["result"]) == ("acme/sql", "created")
     (again,) = adapters("apply", str(file))["applied"]
@@ -165,11 +169,108 @@ def test_adapters_are_applied_listed_shown_and_deleted(up: Up, tmp_path: Path) -
     assert len(names) == 25
     assert "acme/sql" in names
     assert adapters("show", "acme/sql")["adapter"]["rank"] == 8
-    assert adapters("delete", "acme/sql") == {"deleted": "acme/sql"}
+    few = adapters("list", "--filter", "name~acme", "--filter", "rank<9")["adapters"]
+    assert [one["name"] for one in few] == ["acme/sql"]
+    backwards = [one["name"] for one in adapters("list", "--sort", "-name")["adapters"]]
+    assert backwards == sorted(names, reverse=True)
+    assert adapters("delete", "acme/sql", "--dry-run") == {"deleted": "acme/sql", "dry_run": True}
+    assert adapters("delete", "acme/sql") == {"deleted": "acme/sql", "dry_run": False}
     gone = axiom("adapters", "show", "acme/sql", "--url", up.url, "--json")
     assert gone.exit_code == 1
     assert json.loads(gone.stdout)["error"]["code"] == "not-found"
     assert "adapter-24" in axiom("adapters", "list", "--url", up.url).stdout
+
+
+def test_what_runs_is_a_context_in_use(up: Up) -> None:
+    known = json.loads(axiom("contexts", "list", "--json").stdout)
+    (local,) = [one for one in known["contexts"] if one["url"] == up.url]
+    assert local["in_use"]
+    assert local["key_file"] == str(up.run_dir / "admin.key")
+    assert axiom("status").exit_code == 0
+    assert axiom("status", "--context", local["name"]).exit_code == 0
+    assert f"status --context {local['name']}" in up.welcome
+    assert str(up.run_dir / "admin.key") in up.welcome
+
+
+def test_models_plans_and_settings_are_shown(up: Up) -> None:
+    def told(*arguments: str) -> dict[str, Any]:
+        answer = axiom(*arguments, "--json")
+        assert answer.exit_code == 0, answer.stdout + answer.stderr
+        people = axiom(*arguments)
+        assert (people.exit_code, people.stdout.strip() != "") == (0, True)
+        return dict(json.loads(answer.stdout))
+
+    assert [one["name"] for one in told("models", "list")["models"]] == ["sim-8b"]
+    plans = told("plan")["plans"]
+    assert [one["node"] for one in plans] == ["node-1", "node-2"]
+    homes = [home for plan in plans for engine in plan["engines"] for home in engine["homes"]]
+    assert "adapter-01~1" in homes
+    assert told("plan", "node-2")["plans"] == [plans[1]]
+    settings = told("config")["settings"]
+    assert settings["region"] == "local"
+    profiles = {one["name"]: one for one in told("profiles", "list")["profiles"]}
+    assert profiles["axiom"]["built_in"]
+    assert told("profiles", "show", "axiom") == profiles["axiom"]
+
+
+def test_keys_are_made_used_given_other_roles_and_withdrawn(up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "viewer.key"
+
+    def keys(*arguments: str, code: int = 0) -> dict[str, Any]:
+        told = axiom("keys", *arguments, "--url", up.url, "--json")
+        assert told.exit_code == code, told.stdout + told.stderr
+        return dict(json.loads(told.stdout))
+
+    would = keys("create", "ann", "--role", "viewer", "--dry-run")
+    assert (would["name"], would["dry_run"]) == ("ann", True)
+    assert keys("list")["keys"] == []
+    made = keys("create", "ann", "--role", "viewer", "--out", str(file))
+    assert (made["role"], made["file"]) == ("viewer", str(file))
+    assert "secret" not in made
+    assert file.stat().st_mode & 0o777 == 0o600
+    with_it = ("--url", up.url, "--key-file", str(file))
+    assert axiom("status", *with_it).exit_code == 0
+    refused = axiom("adapters", "delete", "adapter-01", *with_it)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+    assert "axiom keys set-role" in refused.stderr
+    assert (
+        keys("create", "ann", "--role", "admin", code=1)["error"]["code"] == "precondition-failed"
+    )
+    other = tmp_path / "other.key"
+    keys("create", "ann", "--role", "admin", "--out", str(other), code=1)
+    assert not other.exists()
+    assert keys("set-role", "ann", "operator")["role"] == "operator"
+    assert axiom("adapters", "delete", "adapter-01", "--dry-run", *with_it).exit_code == 0
+    secret = keys("rotate", "ann")["secret"]
+    assert secret not in axiom("keys", "list").stdout + axiom("keys", "show", "ann").stdout
+    gone = axiom("status", *with_it, "--json")
+    assert json.loads(gone.stdout)["error"]["code"] == "unauthenticated"
+    file.write_text(secret)
+    assert axiom("status", *with_it).exit_code == 0
+    assert keys("delete", "ann")["deleted"] == "ann"
+    assert axiom("status", *with_it).exit_code == 1
+    assert keys("show", "ann", code=1)["error"]["code"] == "not-found"
+
+
+def test_a_secret_is_printed_alone_for_the_shell(up: Up) -> None:
+    told = axiom("keys", "create", "bob", "--role", "client")
+    assert told.exit_code == 0, told.stderr
+    assert re.fullmatch(r"axk-[A-Za-z0-9_-]{43}\n", told.stdout)
+    assert "bob: client" in told.stderr
+    assert axiom("keys", "delete", "bob").exit_code == 0
+
+
+def test_a_gateway_that_wants_a_key_says_how_to_give_one(up: Up, tmp_path: Path) -> None:
+    port = up.url.rpartition(":")[2]
+    told = axiom("status", "--url", f"http://localhost:{port}")
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (1, "", 1)
+    assert "--key-file" in told.stderr
+    file = tmp_path / "key"
+    assert axiom("keys", "new", str(file)).exit_code == 0
+    secret = file.read_text()
+    assert (axiom("keys", "new", str(file)).exit_code, file.read_text()) == (1, secret)
+    told = axiom("status", "--url", up.url, "--key-file", str(file))
+    assert "axiom keys list" in told.stderr
 
 
 def test_a_wrong_declaration_is_told_with_its_line(up: Up, tmp_path: Path) -> None:
@@ -253,6 +354,7 @@ def test_ctrl_c_ends_it_cleanly_and_keeps_the_directory_that_was_asked_for(up: U
     assert [pid for pid in children if alive(pid)] == []
     assert (up.run_dir / "config" / "gateway.yaml").is_file()
     assert (up.run_dir / "logs" / "gateway.log").is_file()
+    assert json.loads(axiom("contexts", "list", "--json").stdout)["contexts"] == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
