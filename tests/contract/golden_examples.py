@@ -30,6 +30,7 @@ from axiom_common.state.region_view import EngineBeat, NodeBeat
 from axiom_common.wire import (
     decisions,
     desired,
+    engine_orders,
     headers,
     keys,
     requests,
@@ -172,7 +173,7 @@ def rest_shapes() -> set[type[Any]]:
     """Every shape of the admin API."""
     return {
         shape
-        for module in (rest, views, decisions)
+        for module in (rest, views, decisions, engine_orders)
         for name, shape in vars(module).items()
         if inspect.isclass(shape)
         and issubclass(shape, rest.BaseModel)

@@ -38,7 +38,7 @@ from axiom_common.model.outcome import Ending, Outcome, Usage
 from axiom_common.model.plan import EnginePlan, Plan
 from axiom_common.model.reason import Reason
 from axiom_common.policy.profile import AXIOM, Profile
-from axiom_common.wire import decisions, rest, views
+from axiom_common.wire import decisions, engine_orders, rest, views
 from axiom_common.wire.desired import Stored
 
 REGION, NODE, GATEWAY = RegionId("eu-1"), NodeId("node-1"), GatewayId("gateway-1")
@@ -255,6 +255,17 @@ REST: tuple[BaseModel, ...] = (
     views.PlanView.of(PLAN_STATUS),
     PLAN_VIEW,
     PLAN_VIEW.engines[0],
+    engine_orders.EngineOrderPost(note="new driver", force=True),
+    engine_orders.EngineReleasePost(),
+    engine_orders.EngineOrderView(
+        region=REGION,
+        engine=ENGINE,
+        order=ORDER.kind,
+        order_note=ORDER.note,
+        version=1_034,
+        in_flight=7,
+        idle=False,
+    ),
     views.ConfigView(gateway="gateway-1", settings={"region": "eu-1", "hold_ms": 15_000.0}),
     NODE_VIEW,
     NODE_VIEW.engines[0],

@@ -73,7 +73,7 @@ def takes_patch(shape: type[BaseModel]) -> dict[str, Any]:
         name: {"anyOf": [field, {"type": "null"}]} for name, field in schema["properties"].items()
     }
     patch = {name: part for name, part in schema.items() if name != "required"}
-    patch |= {"properties": fields, "title": f"{schema['title']} (merge patch)"}
+    patch["properties"] = fields
     return _request_body({rest.MERGE_PATCH_MEDIA_TYPE: {"schema": patch}})
 
 

@@ -6,6 +6,7 @@ needs, every error that it may answer with, the headers of the grammar, an examp
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -68,14 +69,15 @@ _ERROR_HEADERS: dict[int, dict[str, Any]] = {
 
 
 def add_openapi(app: FastAPI) -> None:
-    """Add the route. After all others: they are described now."""
-    described = app.openapi_schema = openapi_of(app)
+    """Add the route; what it tells is made when it is first asked for, beside all else."""
 
     @app.router.get(
         "/openapi.json", dependencies=[Depends(Needs(Role.VIEWER))], include_in_schema=False
     )
     async def openapi() -> dict[str, Any]:
-        return described
+        if app.openapi_schema is None:
+            app.openapi_schema = await asyncio.to_thread(openapi_of, app)
+        return app.openapi_schema
 
 
 def openapi_of(app: FastAPI) -> dict[str, Any]:
@@ -113,16 +115,19 @@ def _complete(
     operation["description"] = f"Needs the role `{role}`."
     operation["operationId"] = _operation_id(route, method)
     parameters = operation.setdefault("parameters", [])
-    for content in operation.get("requestBody", {}).get("content", {}).values():
+    for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
         # Bodies that handlers read by themselves bring the shapes within them along.
         schemas |= content["schema"].pop("$defs", {})
+        content["example"] = _body_example(content["schema"], media_type)
     model = route.response_model
     answer = model if isinstance(model, type) and issubclass(model, BaseModel) else None
     if answer is not None and issubclass(answer, rest.Page):
         _describe_list(parameters, answer.model_fields["items"].annotation.__args__[0])  # type: ignore[union-attr]
     for parameter in parameters:
         if parameter["name"] in _PARAMETERS:
-            parameter["example"] = _PARAMETERS[parameter["name"]]
+            example = _PARAMETERS[parameter["name"]]
+            many = parameter["schema"].get("type") == "array"
+            parameter["example"] = [example] if many else example
     is_write = remembers(role, method)
     if is_write:
         parameters.append(_IDEMPOTENCY_KEY)
@@ -189,6 +194,15 @@ def _error(status: int) -> dict[str, Any]:
             }
         },
     }
+
+
+def _body_example(schema: dict[str, Any], media_type: str) -> dict[str, Any]:
+    """A whole body, or the patch of one field."""
+    shapes = (shape for shape in examples.REST if type(shape).__name__ == schema["title"])
+    example = next((shape.model_dump(mode="json") for shape in shapes), {})
+    if media_type == rest.MERGE_PATCH_MEDIA_TYPE:
+        return dict(list(example.items())[-1:])
+    return example
 
 
 def _shape_examples() -> Iterator[tuple[str, Any]]:

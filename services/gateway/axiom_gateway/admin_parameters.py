@@ -1,16 +1,22 @@
-"""Query parameters: those that the API's description tells of, and no others.
+"""Query parameters: those that a route has, and no others.
 
 A parameter that nobody reads would be a wish unheard: `dryrun=true`, say, before a write.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any, get_origin
 
 from fastapi import Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from axiom_common.errors import InvalidInputError
 from axiom_gateway.admin_problems import PATH_MAX
+
+_MANY = (list, tuple)
 
 
 def only_known_parameters(request: Request) -> None:
@@ -19,17 +25,24 @@ def only_known_parameters(request: Request) -> None:
     asked = request.query_params
     if not asked:
         return
-    known = _parameters(request)
+    known = _parameters(request.scope["route"])
     for name in asked:
         if name not in known:
             shown = name[:PATH_MAX]
             raise InvalidInputError(f"there is no parameter {shown!r} here", path=shown)
-        if known[name].get("type") != "array" and len(asked.getlist(name)) > 1:
+        if not known[name] and len(asked.getlist(name)) > 1:
             raise InvalidInputError(f"{name} is there twice", path=name)
 
 
-def _parameters(request: Request) -> dict[str, Any]:
-    """Name -> schema of those of the route that the request is for."""
-    path = request.app.openapi_schema["paths"].get(request.scope["route"].path_format, {})
-    found = path.get(request.method.lower(), {}).get("parameters", ())
-    return {one["name"]: one["schema"] for one in found if one["in"] == "query"}
+def _parameters(route: APIRoute) -> Mapping[str, bool]:
+    """Name -> whether it may be there many times."""
+    found: dict[str, bool] = {}
+    of_dependencies = (one.query_params for one in route.dependant.dependencies)
+    for field in chain(route.dependant.query_params, *of_dependencies):
+        kind: Any = field.field_info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            parts = kind.model_fields.items()
+            found |= {name: get_origin(part.annotation) in _MANY for name, part in parts}
+        else:
+            found[field.alias] = get_origin(kind) in _MANY
+    return found
