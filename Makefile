@@ -51,6 +51,9 @@ $(PROMETHEUS)/.ready:
 test-engine: $(STAMP)  ## the contract suite against a real vLLM on CPU (installs it into .venv-engine)
 	tests/engine/run
 
+test-integration: $(STAMP)  ## traces in a real Jaeger, dashboards and rules on Prometheus 3 (builds both from source, once)
+	tests/stage/run
+
 bench: $(STAMP)  ## measure the gateway beside its peers, and write the figures into docs/benchmarks.md
 	$(VENV)/bin/axiom bench gateway --rounds 5 --document docs/benchmarks.md
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.apart import left_alone
 from tests.engine.real_engine import RealEngine, real_engine
 
 _HERE = Path(__file__).resolve().parent
@@ -23,9 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Nothing here is collected by a run that did not name this folder."""
-    start = config.invocation_params.dir
-    named = ((start / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(_HERE) for path in named) else True
+    del collection_path
+    return left_alone(_HERE, config)
 
 
 @pytest.fixture(scope="session")
