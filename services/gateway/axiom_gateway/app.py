@@ -12,8 +12,7 @@ from starlette.applications import Starlette
 
 from axiom_common.drivers.system_clock import unix_s
 from axiom_common.errors import UnavailableError
-from axiom_common.model.access import Role
-from axiom_common.model.ids import GatewayId, RegionId, node_of
+from axiom_common.model.ids import GatewayId, RegionId
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.journal import Journal
@@ -21,15 +20,13 @@ from axiom_common.ports.registry import Bucket, Registry
 from axiom_common.ports.shadow_cache import ShadowCache
 from axiom_common.ports.tracing import Tracer
 from axiom_common.runtime.desired_store import DesiredStore
-from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
-from axiom_common.runtime.ops import REGISTRY_AWAY, REGISTRY_RESET, Readiness, ops_routes
+from axiom_common.runtime.ops import Readiness, ops_routes
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys
 from axiom_common.wire.requests import BUCKET_BYTES_MAX
 from axiom_gateway.admin import AdminParts, admin_app
-from axiom_gateway.admin_access import Access
 from axiom_gateway.admin_config import add_config
 from axiom_gateway.admin_decisions import DecisionDesk, add_decisions
 from axiom_gateway.admin_engines import OrderDesk, add_engine_orders
@@ -39,6 +36,7 @@ from axiom_gateway.asgi import App, Receive, Scope, Send
 from axiom_gateway.beside_v1 import beside_v1
 from axiom_gateway.decision_log import DecisionPublisher
 from axiom_gateway.decisions import DecisionLog
+from axiom_gateway.declared_feed import DeclaredFeed
 from axiom_gateway.dispatch import Dispatcher
 from axiom_gateway.engine_facts import left_out
 from axiom_gateway.ensure import Ensurer
@@ -48,7 +46,6 @@ from axiom_gateway.first_key import make_first_key, on_stderr
 from axiom_gateway.handlers import PREFIX, V1
 from axiom_gateway.hold import HoldQueue
 from axiom_gateway.inflight import InFlightPublisher
-from axiom_gateway.known_desired import KnownDesired
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.prober import Prober
 from axiom_gateway.profile_book import ProfileBook
@@ -61,7 +58,6 @@ from axiom_gateway.watch import Watches
 
 NO_ENGINE_READY = "no-engine-ready"
 SWEEP_EVERY_MS = 250.0
-RETRY_MS = 500.0
 START_POLL_MS = 20.0
 DRAIN_POLL_MS = 20.0
 CUT_GRACE_MS = 1000.0
@@ -105,7 +101,6 @@ class GatewayApp:
         self._tracer = tracer
         self._ids = 0
         self._log = Log("axiom.gateway", clock)
-        self._registry_away = False
         self._draining = False
         self._started = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -153,13 +148,17 @@ class GatewayApp:
         settings = self._settings
         gateway = GatewayId(settings.gateway)
         desired = await self._registry.bucket(keys.DESIRED_BUCKET)
-        self._watch = DesiredWatch(desired, self._log, self._desired_changed)
-        self._known = KnownDesired(self._watch, self._bus, self._clock)
-        self._access = Access(
-            known=lambda: self._watch.synced,
+        self._declared = DeclaredFeed(
+            desired,
+            self._bus,
+            self._clock,
+            self._log,
+            region=self._region,
+            state=self.state,
+            profiles=self.profiles,
+            watches=self.watches,
             admin_secret=self._admin_secret,
         )
-        self.watches.may_watch = lambda key: self._access.grants(key, Role.VIEWER)
         self._publishing = InFlightPublisher(
             self._bus,
             self._clock,
@@ -167,12 +166,12 @@ class GatewayApp:
             region=self._region,
             gateway=gateway,
             read=self.state.vector,
-            applied=lambda: self._watch.in_force,
+            applied=self._declared.applied,
         )
         self.everywhere = Everywhere(
             self._clock,
             gateway=gateway,
-            applied=lambda: self._watch.in_force,
+            applied=self._declared.applied,
             unconfirmed=self.state.unconfirmed,
             unbroken_ms=self._unbroken_ms,
         )
@@ -210,8 +209,8 @@ class GatewayApp:
             new_id=self._new_id,
             started=self._started,
             tracer=self._tracer,
-            catalog_known=lambda: self._watch.synced,
-            access=V1Access(self._access, required=settings.require_key),
+            catalog_known=lambda: self._declared.watch.synced,
+            access=V1Access(self._declared.access, required=settings.require_key),
         )
         prober = Prober(self._clock, silent=self.state.silent_engines, found=self.state.probed)
         self._expose()
@@ -220,14 +219,14 @@ class GatewayApp:
             "sweep": self._sweep(),
             "bootstrap": self.feed.bootstrap(),
             "ask agents": self.feed.ask(),
-            "follow desired state": self._follow_desired(),
+            "follow desired state": self._declared.run(self._publishing.begun),
             "tell in-flight": self._publishing.run(),
             "probe engines": prober.run(),
             "tell decisions": self._publisher.run(),
         }
         if self._admin_secret is None:
             store = DesiredStore(desired)
-            first = make_first_key(store, self._watch, self._clock, unix_s, self._show)
+            first = make_first_key(store, self._declared.watch, self._clock, unix_s, self._show)
             jobs["first key"] = first
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self.feed.start()
@@ -252,14 +251,14 @@ class GatewayApp:
             clock=self._clock,
             state=self.state,
             store=store,
-            known=self._known,
+            known=self._declared.known,
             everywhere=self.everywhere,
         )
         self.admin = admin_app(
             AdminParts(
                 store=store,
-                known=self._known,
-                access=self._access,
+                known=self._declared.known,
+                access=self._declared.access,
                 view=self.admin_view,
                 watches=self.watches,
                 requests=requests,
@@ -272,7 +271,7 @@ class GatewayApp:
                 ),
             )
         )
-        return beside_v1(self.admin, self._access)
+        return beside_v1(self.admin, self._declared.access)
 
     async def drain(self) -> None:
         """Take no new requests; return when those under way have ended, cut after the bound."""
@@ -299,7 +298,7 @@ class GatewayApp:
             degraded=self.degraded(),
             facts={
                 "engines": len(self.state.engines),
-                "adapters": len(self._watch.adapters),
+                "adapters": len(self._declared.watch.adapters),
                 "peers": self.state.peers,
                 "view_age_ms": self.feed.view_age_ms(),
                 "under_way": self._v1.under_way,
@@ -309,11 +308,7 @@ class GatewayApp:
 
     def degraded(self) -> tuple[str, ...]:
         """What is not as it should be, by stable names."""
-        found = list(self.feed.degraded())
-        if self._registry_away or not self._watch.synced:
-            found.append(REGISTRY_AWAY)
-        if self._watch.reset:
-            found.append(REGISTRY_RESET)
+        found = [*self.feed.degraded(), *self._declared.degraded()]
         if not self.state.any_ready:
             found.append(NO_ENGINE_READY)
         if self._draining:
@@ -325,7 +320,7 @@ class GatewayApp:
         region = SeenRegion(
             nodes=len(self.feed.node_names()),
             engines=len(self.state.engines),
-            adapters=len(self._watch.adapters),
+            adapters=len(self._declared.watch.adapters),
             base_models=frozenset(f.state.base_model for f in self.state.engines.values()),
             degraded=self.degraded(),
             view_age_ms=self.feed.view_age_ms(),
@@ -336,23 +331,11 @@ class GatewayApp:
         self._ids += 1
         return f"{self._nonce}-{self._ids:x}"
 
-    def _desired_changed(self) -> None:
-        self._registry_away = False
-        self._access.keys_changed(self._watch.api_keys)
-        self.watches.keys_changed()
-        self.profiles.declared(self._watch.profiles)
-        self.state.profiles_changed(self.profiles)
-        self.state.desired_changed(self._watch.adapters, self._watch.base_models)
-        orders = self._watch.engine_orders.values()
-        ordered = self.state.orders_changed(o for o in orders if o.region == self._region)
-        for node in sorted({node_of(engine) for engine in ordered}):
-            self.watches.changed(node, figures_only=False)
-
     async def _start_up(self) -> None:
         """Until the catalog and the view are there; with the registry or the bus away, a while."""
         deadline_ms = self._clock.now_ms() + self._settings.start_ms
         while self._clock.now_ms() < deadline_ms and not (
-            self._watch.synced and self.feed.has_view()
+            self._declared.watch.synced and self.feed.has_view()
         ):
             await self._clock.sleep_ms(START_POLL_MS)
         self._started.set()
@@ -362,21 +345,10 @@ class GatewayApp:
             await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
             await self.feed.sweep()
             self.state.sweep()
-            self._known.look()
+            self._declared.known.look()
             for _ in range(TURNS - 1):
                 await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
                 self.state.sweep_on()
-
-    async def _follow_desired(self) -> None:
-        """Once peers know of this gateway: what is ordered from then on waits for its word."""
-        await self._publishing.begun.wait()
-        while True:
-            try:
-                await self._watch.run()
-            except UnavailableError as error:
-                self._registry_away = True
-                self._log.warning("registry away", once_a_minute="registry", cause=str(error))
-            await self._clock.sleep_ms(RETRY_MS)
 
     def _unbroken_ms(self) -> float:
         now_ms, connected = self._clock.now_ms(), self._bus.connected
