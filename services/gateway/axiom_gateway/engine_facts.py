@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from axiom_common.model.engine import EngineState, EngineStatus, GpuState
+from axiom_common.model.engine import EngineState, EngineStatus, GpuState, NodeState
 from axiom_common.model.engine_order import EngineOrder
 from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.reason import Reason
@@ -241,6 +241,11 @@ def serves_alone(one: EngineFacts, engines: Iterable[EngineFacts]) -> bool:
 def _serves(facts: EngineFacts) -> bool:
     ready = facts.state.status is EngineStatus.READY
     return ready and facts.order is None and not facts.agent_dead
+
+
+def gpus_of(engine: EngineState, node: NodeState) -> tuple[GpuState, ...]:
+    """The GPUs of its node that an engine runs on."""
+    return tuple(gpu for gpu in node.gpus if gpu.index in engine.gpus)
 
 
 def left_out(engines: Iterable[EngineFacts]) -> Iterator[Reason]:

@@ -12,7 +12,7 @@ from functools import partial
 
 from axiom_common.model.adapter import AdapterSpec, AdapterState
 from axiom_common.model.decision import Decision, Query
-from axiom_common.model.engine import EngineState, EngineStatus, GpuState, NodeState
+from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.engine_order import EngineOrder
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
 from axiom_common.policy.claims import Claims
@@ -25,7 +25,7 @@ from axiom_common.state.hearing import Hearing
 from axiom_common.wire.schemas import InFlightCount, InFlightReport
 from axiom_gateway.catalog import Catalog
 from axiom_gateway.claimed import Seen, decided, with_closed
-from axiom_gateway.engine_facts import LAPSE_MS, EngineFacts, silent
+from axiom_gateway.engine_facts import LAPSE_MS, EngineFacts, gpus_of, silent
 from axiom_gateway.others_load import OthersLoad
 from axiom_gateway.proxy import Try, Verdict
 from axiom_gateway.row_sweep import RowSweep
@@ -200,7 +200,7 @@ class GatewayState:
             facts = self._engines.get(state.engine)
             is_new = facts is None
             if facts is None:
-                facts = EngineFacts.unheard(state, _gpus_of(state, node), now_ms, listened_ms)
+                facts = EngineFacts.unheard(state, gpus_of(state, node), now_ms, listened_ms)
                 facts.flapping = node.node in self._flapping
                 facts.order = self._orders.get(state.engine)
                 self._engines[state.engine] = facts
@@ -211,7 +211,7 @@ class GatewayState:
                 self.catalog.set_engine(state)
             elif facts.lapsed:
                 facts.beat(state)
-            facts.gpus(_gpus_of(state, node), now_ms)
+            facts.gpus(gpus_of(state, node), now_ms)
             if heard:
                 facts.heard(now_ms, listened_ms)
             self._write(facts, now_ms)
@@ -238,7 +238,7 @@ class GatewayState:
                 sampled.append(facts)
             if state.engine in changed or facts.lapsed:
                 facts.beat(state)
-            gpus_moved = gpus_told and facts.gpus(_gpus_of(state, node), now_ms)
+            gpus_moved = gpus_told and facts.gpus(gpus_of(state, node), now_ms)
             ends_silence = facts.heard(now_ms, listened_ms)
             if ends_silence or gpus_moved or facts.row_is_old():
                 self._write(facts, now_ms)
@@ -398,7 +398,3 @@ class GatewayState:
         self._fleet.remove(engine)
         self._others.forget(engine)
         self.catalog.remove_engine(engine)
-
-
-def _gpus_of(engine: EngineState, node: NodeState) -> tuple[GpuState, ...]:
-    return tuple(gpu for gpu in node.gpus if gpu.index in engine.gpus)
