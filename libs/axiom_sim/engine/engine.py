@@ -124,6 +124,8 @@ class SimulatedEngine:
             clock=clock,
             time_scale=config.time_scale,
         )
+        self.last_arrival_s: float | None = None
+        """When its server got the last question, in Unix time."""
         self._clock = clock
         self._ids = 0
 
@@ -214,6 +216,7 @@ class SimulatedEngine:
             "adapter_loads": self.slots.activations,
             "loads_from_store": self.slots.loads_from_store,
             "requests": self.metrics.requests,
+            "last_arrival_unix_s": self.last_arrival_s,
             "in_flight": self.loop.in_flight,
             "tokens": tallies.generation_tokens,
             "prompt_tokens": tallies.prompt_tokens,

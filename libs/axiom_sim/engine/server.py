@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from axiom_common.drivers.engine_client import HEALTH_PATH, METRICS_PATH, MODELS_PATH
+from axiom_common.drivers.system_clock import unix_s
 from axiom_common.drivers.vllm_engine import LOAD_PATH, UNLOAD_PATH
 from axiom_common.errors import InvalidInputError
 from axiom_common.wire.headers import REQUEST_ID
@@ -109,6 +110,7 @@ class EngineServer:
     async def _generate(
         self, request: Request, read: Callable[[dict[str, Any]], Question]
     ) -> Reply | None:
+        self._engine.last_arrival_s = unix_s()
         question = read(await request.read_object())
         await self._engine.prepare(question.model)
         generation = self._engine.ask(question, request.headers.get(REQUEST_ID))
