@@ -102,10 +102,12 @@ async def admin_api(
     view: Callable[[], AdminView] = lambda: VIEW,
     *nodes: NodeState,
     wrapped: Callable[[FakeBucket], Any] = lambda bucket: bucket,
+    requests: Callable[[FakeBucket], Any] = lambda bucket: bucket,
     registry: FakeRegistry | None = None,
     more: Callable[[AdminParts], AdminParts] = lambda parts: parts,
 ) -> AsyncIterator[Api]:
-    """The API on `registry`, or on one of its own; `wrapped` stands between it and its bucket."""
+    """The API on `registry`, or on one of its own; `wrapped` and `requests` stand between it and
+    its buckets."""
     async with task_owner() as owner:
         clock = SystemClock()
         registry = registry or FakeRegistry(owner, clock)
@@ -123,7 +125,7 @@ async def admin_api(
             access=access,
             view=view,
             watches=watches_of(*nodes),
-            requests=await registry.bucket(keys.request_bucket(REGION)),
+            requests=requests(await registry.bucket(keys.request_bucket(REGION))),
         )
         app = Starlette(routes=[Mount("/admin/v1", admin_app(more(parts)))])
         await eventually(lambda: watch.synced)
