@@ -114,6 +114,11 @@ class ComposeHost:
         """What a service has written."""
         return (self._folder / f"{name}.log").read_text(errors="replace")
 
+    def kept(self, volume: str, path: str) -> str:
+        """What stands in a file of a volume."""
+        (folder,) = (self._folder / "volumes").glob(f"*{volume}")
+        return (folder / path).read_text().strip()
+
     def check(self, name: str) -> bool:
         """Whether a service's health check, run once, finds it healthy."""
         kind, *command = self.services[name]["healthcheck"]["test"]

@@ -18,10 +18,11 @@ from axiom_cli.stack.servers import ServerKind
 
 
 def service_process(service: str, folder: Path, settings: Mapping[str, Any]) -> ChildServer:
-    """`axiom_<service>` on a port of its own; not started yet."""
+    """`axiom_<service>` on a port of its own, a gateway's health on a free one; not started yet."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "settings.yaml"
-    config.write_text(yaml.safe_dump(dict(settings)))
+    own_ports = {"ops_port": 0} if service == "gateway" else {}
+    config.write_text(yaml.safe_dump(own_ports | dict(settings)))
 
     def command(_: Path, port: int) -> list[str]:
         own = [sys.executable, "-m", f"axiom_{service}"]

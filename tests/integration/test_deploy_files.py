@@ -15,6 +15,7 @@ import pytest
 import yaml
 from tests.compose_host import BINARIES, IMAGE_ENVIRONMENT, ROOT, compose_project
 
+from axiom_cli.nats_config.command import ADMIN_FOLDER, ADMIN_KEY
 from axiom_cli.nats_config.permissions import DOMAIN
 from axiom_gateway.app import CUT_GRACE_MS
 from axiom_gateway.settings import GatewaySettings
@@ -30,6 +31,8 @@ LASTING = sorted(name for name, service in SERVICES.items() if "healthcheck" in 
 OWN_USER = {"prom/prometheus", "grafana/grafana"}
 """Images that run as a user without rights by themselves."""
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+OF_THE_CLI = "AXIOM_KEY_FILE"
+"""The one variable that `axiom` reads in a container."""
 EXPOSURE_MAX = 3.0
 """Of 10, as `systemd-analyze security` counts; below 4 it calls a service all right."""
 
@@ -107,12 +110,12 @@ def test_the_regions_differ_in_names_and_published_ports_only() -> None:
 
 
 def test_a_process_sees_the_seed_of_its_own_user_only() -> None:
-    seen = {}
+    seen: dict[str, set[str]] = {}
     for name, service in SERVICES.items():
         for volume in service.get("volumes", []):
             if volume["source"].endswith("-keys") and not name.endswith("-keys"):
                 assert volume["source"].split("-")[0] == name.split("-")[0]
-                seen[name] = volume["volume"]["subpath"]
+                seen.setdefault(name, set()).add(volume["volume"]["subpath"])
     users = {
         "AXIOM_GATEWAY": "users/gateway",
         "AXIOM_SCHEDULER": "users/scheduler",
@@ -122,14 +125,17 @@ def test_a_process_sees_the_seed_of_its_own_user_only() -> None:
     for name, service in SERVICES.items():
         for variable in users.keys() & service.get("environment", {}).keys():
             assert service["environment"][variable] == name
-            assert seen.pop(name) == users[variable].format(name)
-    assert seen == {"eu-nats": "server", "us-nats": "server"}
+            admins = {"admin"} if variable == "AXIOM_GATEWAY" else set()
+            assert seen.pop(name) == {users[variable].format(name), *admins}
+    others = {"nats": {"server"}, "adapters": {"admin"}}
+    assert seen == {f"{r}-{name}": paths for r in ("eu", "us") for name, paths in others.items()}
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_variables_are_settings_that_there_are(name: str) -> None:
     """Settings look for their own variables: one with a mistyped name would go unnoticed."""
     given = {v for v in SERVICES[name].get("environment", {}) if v.startswith("AXIOM_")}
+    given -= {OF_THE_CLI}
     kinds = {
         "axiom-gateway": GatewaySettings,
         "axiom-node-agent": AgentSettings,
@@ -137,9 +143,35 @@ def test_variables_are_settings_that_there_are(name: str) -> None:
         "axiom-telemetry": TelemetrySettings,
     }
     kind = kinds.get((SERVICES[name].get("command") or [""])[0])
-    assert given == set() if kind is None else given
+    assert bool(given) == (kind is not None)
     fields = kind.model_fields if kind is not None else {}
     assert {variable.removeprefix("AXIOM_").lower() for variable in given} <= set(fields)
+
+
+def test_what_asks_a_gateway_has_the_key_that_the_gateway_takes() -> None:
+    taken = {
+        name: environment["AXIOM_ADMIN_KEY_FILE"]
+        for name, service in SERVICES.items()
+        if "AXIOM_GATEWAY" in (environment := service.get("environment", {}))
+    }
+    shown = {
+        name: service["environment"][OF_THE_CLI]
+        for name, service in SERVICES.items()
+        if OF_THE_CLI in service.get("environment", {})
+    }
+    asking = {
+        n for n, s in SERVICES.items() if (s.get("command") or [])[:2] == ["axiom", "adapters"]
+    }
+    assert len(taken) == 4
+    assert set(shown) == set(taken) | asking
+    assert len(asking) == 2
+    for name, path in (taken | shown).items():
+        folder, file = path.rsplit("/", 1)
+        mounted = {
+            v["target"]: v["volume"] for v in SERVICES[name]["volumes"] if v["type"] == "volume"
+        }
+        assert mounted[folder]["subpath"] == ADMIN_FOLDER
+        assert file == ADMIN_KEY
 
 
 def test_agents_use_the_domain_that_their_accounts_import() -> None:

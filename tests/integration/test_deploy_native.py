@@ -71,7 +71,9 @@ def test_a_request_for_an_adapter_is_served_in_its_region(host: ComposeHost, gat
 def test_agents_hear_the_extensions_of_their_engines(host: ComposeHost) -> None:
     for region in REGIONS:
         url = f"http://{host.addresses[f'{region}-gateway-1']}:8080/admin/v1/engines"
-        engines = httpx2.get(url, timeout=ASKED_WITHIN_S).json()["engines"]
+        assert httpx2.get(url, timeout=ASKED_WITHIN_S).status_code == 401
+        key = {"authorization": f"Bearer {host.kept(f'{region}-keys', 'admin/admin.key')}"}
+        engines = httpx2.get(url, headers=key, timeout=ASKED_WITHIN_S).json()["items"]
         assert {engine["engine"] for engine in engines} == {
             f"{region}-node-{n}.gpu0" for n in (1, 2)
         }

@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 
 from axiom_cli.__main__ import app
 from axiom_cli.nats_config import permissions
+from axiom_cli.nats_config.command import ADMIN_FOLDER, ADMIN_KEY
 from axiom_cli.nats_config.files import USERS_FILE, nats_files
 from axiom_cli.nats_config.topology import NatsKeys, NatsServer, NatsTopology, read_topology
 from axiom_common.drivers.nats_connection import inbox_of
 from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.errors import SettingsError
 from axiom_common.model.ids import NodeId, RegionId
-from axiom_common.runtime.settings import ServiceSettings
+from axiom_common.runtime.settings import ServiceSettings, read_secret
 from axiom_common.testing.bus import matches
 from axiom_common.wire import keys, subjects
 
@@ -158,7 +159,9 @@ def test_a_region_on_one_host_gets_its_keys_once_and_keeps_them(tmp_path: Path) 
         "system",
         "telemetry",
     ]
-    assert all(path.stat().st_mode & 0o077 == 0 for path in seeds)
+    key = out / ADMIN_FOLDER / ADMIN_KEY
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (*seeds, key, key.parent))
+    assert read_secret(key) == key.read_text().strip()
     users = (out / "server" / USERS_FILE).read_text()
     assert given in users
     for path in seeds:
@@ -177,7 +180,7 @@ def test_setup_puts_nothing_in_the_place_of_what_is_no_seed(tmp_path: Path) -> N
     broken.write_text("not a seed\n")
     setup = ["nats", "setup", str(topology), "--out", str(tmp_path / "out"), "--json"]
     refused = CliRunner().invoke(app, setup)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert str(broken) in refused.stdout.replace("\n", "")
     assert broken.read_text() == "not a seed\n"
     assert not (tmp_path / "out" / "server").exists()

@@ -33,11 +33,12 @@ def nats_config_command(
 def nats_setup_command(
     topology: TopologyFile,
     out: Annotated[
-        Path, typer.Option("--out", file_okay=False, help="Folder for server/ and users/.")
+        Path, typer.Option("--out", file_okay=False, help="Folder for server/, users/ and admin/.")
     ],
     as_json: AsJson = False,
 ) -> None:
-    """The same, and a seed for each user that has no key: for a region that is all on one host."""
+    """The same, a seed for each user that has no key, and an admin's key for the gateways: for a
+    region that is all on one host."""
     with told_errors(as_json=as_json):
         write_setup(topology, out, as_json=as_json)
 

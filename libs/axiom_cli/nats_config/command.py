@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from axiom_cli.key_files import key_file
 from axiom_cli.nats_config.files import nats_files
 from axiom_cli.nats_config.seeds import make_seed, with_keys
 from axiom_cli.nats_config.topology import NatsTopology, read_topology
@@ -11,6 +12,8 @@ from axiom_cli.output import print_figures, progress_console
 from axiom_common.errors import UnavailableError
 
 SERVER_FOLDER = "server"
+ADMIN_FOLDER = "admin"
+ADMIN_KEY = "admin.key"
 USERS_FOLDER = "users"
 
 
@@ -20,13 +23,16 @@ def write_config(topology_file: Path, out: Path, *, as_json: bool) -> None:
 
 
 def write_setup(topology_file: Path, out: Path, *, as_json: bool) -> None:
-    """Write the servers' files into `out/server`, and below `out/users` a seed for each user that
-    the topology has no key of. What was made before stays, so doing it again changes nothing.
+    """Write the servers' files into `out/server`, below `out/users` a seed for each user that the
+    topology has no key of, and into `out/admin` an admin's key for the region's gateways. What was
+    made before stays, so doing it again changes nothing.
 
     For servers and users that start on one host; elsewhere seeds are made where they are used.
     """
     topology = with_keys(read_topology(topology_file), out / USERS_FOLDER)
-    _tell(_write(topology, out / SERVER_FOLDER), as_json=as_json)
+    written = _write(topology, out / SERVER_FOLDER)
+    key_file(_folder(out / ADMIN_FOLDER) / ADMIN_KEY)
+    _tell(written, as_json=as_json)
 
 
 def write_key(seed_file: Path, *, as_json: bool) -> None:
@@ -39,6 +45,15 @@ def write_key(seed_file: Path, *, as_json: bool) -> None:
         print_figures({"public_key": public, "seed_file": str(seed_file)})
     else:
         print(public)
+
+
+def _folder(path: Path) -> Path:
+    """A folder of its owner alone."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"{path}: {error.strerror}") from error
+    return path
 
 
 def _write(topology: NatsTopology, out: Path) -> list[Path]:
