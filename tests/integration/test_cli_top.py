@@ -6,25 +6,60 @@ import asyncio
 import json
 import signal
 import sys
+from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from rich.console import Console
 from tests.eventually import eventually
-from tests.gateway_region import NODE, region_of, served
+from tests.gateway_region import (
+    ADMIN_SECRET,
+    BASE_MODEL,
+    COMPLETIONS,
+    NODE,
+    Gateway,
+    region_of,
+    served,
+)
+from tests.terminal import CTRL_C, ENTER_SCREEN, LEAVE_SCREEN, SHOW_CURSOR, Terminal, terminal
 
-from axiom_cli.admin import NoAnswerError, admin_of
+from axiom_cli.admin import Target, admin_of
+from axiom_cli.admin_client import NoAnswerError, UnauthenticatedError
 from axiom_cli.tail import TailOptions, tail
 from axiom_cli.top import TopOptions, _Board, top
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import NotFoundError
+from axiom_common.model.engine import GpuState
+from axiom_common.testing.gpus import FakeGpus
+
+LONG: dict[str, Any] = {
+    "model": "sql",
+    "prompt": "hi",
+    "max_tokens": 3_000,
+    "stream": True,
+    "ignore_eos": True,
+}
+
+
+def target(url: str) -> Target:
+    return Target(url, ADMIN_SECRET)
 
 
 def of_top(url: str, *nodes: str, as_json: bool = False, model: str | None = None) -> TopOptions:
-    return TopOptions(url=url, nodes=nodes, model=model, once=True, as_json=as_json)
+    return TopOptions(target=target(url), nodes=nodes, model=model, once=True, as_json=as_json)
 
 
 def of_tail(url: str, *, count: int | None = None, as_json: bool = False) -> TailOptions:
-    return TailOptions(url=url, node=NODE, seconds=20.0, count=count, as_json=as_json)
+    return TailOptions(target=target(url), node=NODE, seconds=20.0, count=count, as_json=as_json)
+
+
+def axiom(*command: str, gateway: Gateway, folder: Path) -> tuple[str, ...]:
+    """The command line that asks this gateway with its key."""
+    file = folder / "key"
+    file.write_text(ADMIN_SECRET)
+    asked = ("--url", gateway.url, "--key-file", str(file))
+    return (sys.executable, "-m", "axiom_cli", *command, *asked)
 
 
 async def test_one_picture_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +89,7 @@ async def test_the_board_lives_through_a_gateway_that_goes_and_comes() -> None:
         def shown() -> str:
             return "\n".join(str(line) for line in board.shown(console).renderables)
 
-        async with admin_of(gateway.url) as admin, asyncio.TaskGroup() as group:
+        async with admin_of(target(gateway.url)) as admin, asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(board.follow(admin)),
                 group.create_task(board.ask_status(admin)),
@@ -96,10 +131,10 @@ async def test_tail_needs_a_gateway_and_a_node_to_begin() -> None:
 
 
 @pytest.mark.parametrize("command", [("top",), ("telemetry", "tail", NODE)])
-async def test_ctrl_c_ends_it_without_a_word(command: tuple[str, ...]) -> None:
+async def test_ctrl_c_ends_it_without_a_word(command: tuple[str, ...], tmp_path: Path) -> None:
     async with region_of(1) as region, served(region) as gateway:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "axiom_cli", *command, "--url", gateway.url),
+            *axiom(*command, gateway=gateway, folder=tmp_path),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -108,3 +143,69 @@ async def test_ctrl_c_ends_it_without_a_word(command: tuple[str, ...]) -> None:
         out, err = await process.communicate()
         assert (process.returncode, err) == (0, b"")
         assert b"Traceback" not in out
+
+
+async def test_a_wrong_key_ends_it() -> None:
+    async with region_of(0, agent=False) as region, served(region) as gateway:
+        wrong = TopOptions(
+            target=Target(gateway.url, "x" * 40), nodes=(), model=None, once=False, as_json=False
+        )
+        with pytest.raises(ExceptionGroup) as raised:
+            await top(wrong)
+        assert raised.group_contains(UnauthenticatedError, match="axiom keys list")
+
+
+@pytest.mark.parametrize("key", ["q", CTRL_C])
+async def test_a_person_watches_a_fleet_in_a_terminal(key: str, tmp_path: Path) -> None:
+    """One engine with one seat and two requests, one of them past the gateway: one has to wait."""
+    async with region_of(1, agent=False, time_scale=1.0, max_num_seqs=1) as region:
+        await region.start_agent(gpus=FakeGpus(GpuState(index=0, temperature_c=71.0)))
+        async with served(region) as gateway, asyncio.TaskGroup() as clients:
+            await region.declare("sql")
+            await gateway.knows("sql")
+            asked: list[asyncio.Task[Any]] = [
+                clients.create_task(gateway.post(COMPLETIONS, LONG), name="a client")
+            ]
+            await eventually(lambda: gateway.booked)
+            await eventually(lambda: region.engines[0].running == 1)
+            other = past_the_gateway(region.engines[0].url)
+            asked.append(clients.create_task(other, name="another one"))
+            command = axiom("top", gateway=gateway, folder=tmp_path)
+            async with terminal(*command, columns=100, lines=30) as screen:
+                await eventually(
+                    lambda: fields_of("e1", screen)[1:5] == ["ready", "1", "1", "1"], within_s=20
+                )
+                assert screen.shows("engine", "flight", "run", "wait", "KV")
+                assert screen.shows(f"{NODE} alive", "GPU 0 71 °C", "HBM 1/2", "sql~1 ×1")
+                assert not screen.echoes
+                # So narrow that the heads do not fit, and wider again.
+                screen.resize(40, 12)
+                await eventually(lambda: any(line.endswith("…") for line in screen.shown))
+                assert max(map(len, screen.shown)) <= 40
+                screen.resize(120, 40)
+                await eventually(lambda: screen.shows("TPOT   sample"))
+                screen.press("x")
+                screen.press(key)
+                assert await screen.ended() == 0
+                await eventually(lambda: LEAVE_SCREEN in screen.output)
+                assert screen.settings == screen.before
+                assert screen.output.count(ENTER_SCREEN) == screen.output.count(LEAVE_SCREEN) == 1
+                assert screen.output.rindex(SHOW_CURSOR) > screen.output.index(ENTER_SCREEN)
+                assert b"Traceback" not in screen.output
+            for task in asked:
+                task.cancel()
+
+
+async def past_the_gateway(url: str) -> None:
+    """A long request that no gateway counts."""
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(url + COMPLETIONS, json=LONG | {"model": BASE_MODEL}) as response,
+    ):
+        await response.read()
+
+
+def fields_of(engine: str, screen: Terminal) -> list[str]:
+    """The row of an engine."""
+    rows = (line.split() for line in screen.shown)
+    return next((row for row in rows if row[:1] == [engine]), [])
