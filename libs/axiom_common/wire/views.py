@@ -190,9 +190,6 @@ class EngineUse(NamedTuple):
     idle: bool | None = None
 
 
-_UNUSED = EngineUse()
-
-
 class EngineView(_Figures):
     """An engine as its agent reports it. Residents in its LRU order, oldest first; `gpus` are
     indexes into those of the node. `order` is what an operator ordered of it (`cordon`, `drain`),
@@ -224,7 +221,7 @@ class EngineView(_Figures):
     idle: bool | None
 
     @classmethod
-    def of(cls, node: NodeState, engine: EngineState, use: EngineUse = _UNUSED) -> EngineView:
+    def of(cls, node: NodeState, engine: EngineState, use: EngineUse) -> EngineView:
         """The shape of one engine of a node."""
         limits = engine.limits
         return cls(
@@ -292,7 +289,8 @@ class NodeView(Shape):
             heard_age_ms=heard_age_ms,
             liveness=liveness,
             engines=tuple(
-                EngineView.of(state, engine, uses.get(engine.engine, _UNUSED)) for engine in engines
+                EngineView.of(state, engine, uses.get(engine.engine, EngineUse()))
+                for engine in engines
             ),
             gpus=tuple(GpuView.of(gpu) for gpu in state.gpus),
             host=HostView.of(state.host) if state.host else None,

@@ -122,7 +122,9 @@ def _engine(nodes: SeenNodes, id_: str) -> views.EngineView | None:
     if seen is None:
         return None
     found = (engine for engine in seen.state.engines if engine.engine == id_)
-    return next((views.EngineView.of(seen.state, engine) for engine in found), None)
+    return next(
+        (views.EngineView.of(seen.state, engine, seen.use(engine)) for engine in found), None
+    )
 
 
 def _page(items: Any, cursor: str | None, view: AdminView) -> Response:

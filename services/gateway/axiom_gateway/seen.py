@@ -21,6 +21,10 @@ class SeenNode:
     heard_age_ms: float | None
     uses: Mapping[EngineId, EngineUse] = field(default_factory=dict)
 
+    def use(self, engine: EngineState) -> EngineUse:
+        """What gateways know of one of its engines."""
+        return self.uses.get(engine.engine, EngineUse())
+
 
 class SeenNodes(Protocol):
     """Who knows the nodes."""
