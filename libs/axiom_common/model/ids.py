@@ -22,7 +22,8 @@ EngineAdapter = NewType("EngineAdapter", str)
 BASE = EngineAdapter("")
 """Stands where an adapter could stand, for traffic of the base model itself."""
 
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TOKEN_PATTERN = "[A-Za-z0-9_-]{1,64}"
+_TOKEN = re.compile(TOKEN_PATTERN)
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9_:-][A-Za-z0-9._:-]*)*"
 NAME_MAX = 128
 _NAME = re.compile(NAME_PATTERN)

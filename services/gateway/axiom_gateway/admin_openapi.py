@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from axiom_common.model.access import Role
+from axiom_common.model.ids import NAME_MAX, NAME_PATTERN, TOKEN_PATTERN
 from axiom_common.wire import examples, headers, rest
 from axiom_gateway.admin_access import Needs, role_of
 from axiom_gateway.admin_idempotency import KEY_PATTERN, remembers
@@ -40,8 +41,14 @@ _PARAMETERS: dict[str, Any] = _OBJECT_EXAMPLES | {
     "limit": 100,
     "dryRun": True,
     headers.IF_MATCH: '"1030"',
-    headers.IF_NONE_MATCH: '"1030"',
+    headers.IF_NONE_MATCH: "*",
 }
+_PATTERNS = {
+    "name": {"pattern": f"^{NAME_PATTERN}$", "maxLength": NAME_MAX},
+    "node": {"pattern": f"^{TOKEN_PATTERN}$"},
+    "engine": {"pattern": rf"^{TOKEN_PATTERN}\.{TOKEN_PATTERN}$"},
+}
+"""Of what names stand for in paths and elsewhere."""
 _TEXT = {"type": "string"}
 _IDEMPOTENCY_KEY = {
     "name": headers.IDEMPOTENCY_KEY,
@@ -124,9 +131,12 @@ def _complete(
     if answer is not None and issubclass(answer, rest.Page):
         _describe_list(parameters, answer.model_fields["items"].annotation.__args__[0])  # type: ignore[union-attr]
     for parameter in parameters:
-        if parameter["name"] in _PARAMETERS:
-            example = _PARAMETERS[parameter["name"]]
-            many = parameter["schema"].get("type") == "array"
+        name = parameter["name"]
+        many = parameter["schema"].get("type") == "array"
+        one = parameter["schema"]["items"] if many else parameter["schema"]
+        one |= _PATTERNS.get(name, {})
+        if name in _PARAMETERS:
+            example = _PARAMETERS[name]
             parameter["example"] = [example] if many else example
     is_write = remembers(role, method)
     if is_write:
@@ -160,16 +170,17 @@ def _describe_answers(
     """Headers and examples of good answers."""
     for status in [status for status in responses if not status.startswith("2")]:
         del responses[status]
-    versioned = answer is not None and issubclass(answer, rest.DeclaredShape)
+    versioned = answer is not None and "version" in answer.model_fields
+    is_object = answer is not None and issubclass(answer, rest.DeclaredShape)
     for response in responses.values():
         found = response.setdefault("headers", {})
         if versioned:
             found[headers.ETAG] = _ETAG
-        if versioned and is_write:
+        if is_object and is_write:
             found[headers.OUTCOME] = _OUTCOME
         if is_write:
             found[headers.REPLAYED] = _REPLAYED
-    if versioned and method == "GET":
+    if is_object and method == "GET":
         responses["304"] = {"description": "Not Modified", "headers": {headers.ETAG: _ETAG}}
 
 

@@ -19,7 +19,9 @@ from axiom_gateway.admin_problems import PATH_MAX, first_of
 
 NEVER = -3
 """As `if_version`: a version that no record has."""
-_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
+_ONE_ETAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
+_IF_MATCH = rf"^(\*|{_ONE_ETAG})$"
+_ETAG = re.compile(_ONE_ETAG)
 _OWN_ETAG = re.compile(r'"([0-9]{1,16})"')
 _B = TypeVar("_B", bound=BaseModel)
 
@@ -34,8 +36,8 @@ class Write:
 
 
 def _write(
-    if_match: Annotated[str | None, Header()] = None,
-    if_none_match: Annotated[str | None, Header()] = None,
+    if_match: Annotated[str | None, Header(json_schema_extra={"pattern": _IF_MATCH})] = None,
+    if_none_match: Annotated[str | None, Header(json_schema_extra={"pattern": r"^\*$"})] = None,
     dry_run: Annotated[bool, Query(alias="dryRun")] = False,
 ) -> Write:
     return Write(if_version=_if_version(if_match, if_none_match), dry_run=dry_run)
@@ -46,9 +48,10 @@ WriteAsked = Annotated[Write, Depends(_write)]
 
 def _if_version(if_match: str | None, if_none_match: str | None) -> int | None:
     if if_none_match is not None:
-        if if_none_match != "*" or if_match is not None:
-            raise InvalidInputError("If-None-Match takes *, alone", path=headers.IF_NONE_MATCH)
-        return ABSENT
+        if if_none_match != "*":
+            raise InvalidInputError("If-None-Match takes *", path=headers.IF_NONE_MATCH)
+        # Nothing is there and not there.
+        return ABSENT if if_match is None else NEVER
     if if_match is None:
         return None
     if if_match == "*":
