@@ -22,7 +22,14 @@ from tests.servers import free_port
 
 from axiom_cli.stack.servers import HOST
 from axiom_cli.stack.stack import CONFIG, Stack, running_stack
-from axiom_cli.stack.topology import BASE_MODEL, GATEWAY, REGION, EngineShape, StackOptions
+from axiom_cli.stack.topology import (
+    ADMIN_KEY,
+    BASE_MODEL,
+    GATEWAY,
+    REGION,
+    EngineShape,
+    StackOptions,
+)
 from axiom_common.model.ids import RegionId
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import DecisionReport, decode
@@ -58,17 +65,19 @@ def client_of(url: str) -> openai.AsyncOpenAI:
 
 
 @contextmanager
-def impatient_gateway(stack: Stack) -> Iterator[str]:
-    """A second gateway of the region, one that holds nobody for longer than 200 ms."""
+def impatient_gateway(stack: Stack) -> Iterator[tuple[str, str]]:
+    """A second gateway of the region, one that holds nobody for longer than 200 ms: its URL, and
+    the one of its health."""
     settings = yaml.safe_load((stack.options.run_dir / CONFIG / f"{GATEWAY}.yaml").read_text())
     settings |= {"gateway": "impatient", "port": free_port(), "hold_ms": 200}
+    settings["ops_port"] = free_port()
     config = Path(stack.options.run_dir / "impatient.yaml")
     config.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-m", "axiom_gateway", "--config", str(config)]
     with (stack.options.run_dir / "impatient.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        yield f"http://{HOST}:{settings['port']}"
+        yield f"http://{HOST}:{settings['port']}", f"http://{HOST}:{settings['ops_port']}"
     finally:
         process.terminate()
         assert process.wait(20) == 0
@@ -94,16 +103,19 @@ async def test_a_request_is_explained_and_told_to_the_regions_stream(
         model=ADAPTER, messages=MESSAGES, max_tokens=5
     )
     decision_id = raw.headers["x-axiom-decision-id"]
-    command = [sys.executable, "-m", "axiom_cli", "why", decision_id, "--url", stack.gateway.url]
-    process = await asyncio.create_subprocess_exec(
-        *command, "--json", stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    kept = json.loads(out)
-    assert process.returncode == 0
+    kept: dict[str, Any] = {}
+
+    async def explained() -> None:
+        kept.update(json.loads(await why(stack, decision_id, "--json")))
+        assert kept["outcome"]
+
+    await succeeds(explained, despite=AssertionError)
     assert kept["adapter"] == f"{ADAPTER}~1"
     assert kept["attempts"][0]["decision"]["winner"]["engine"] == raw.headers["x-axiom-engine"]
     assert kept["outcome"]["completion_tokens"] == 5
+    told_people = await why(stack, decision_id)
+    for word in (decision_id, raw.headers["x-axiom-engine"], "outcome: ", "answer tokens 5"):
+        assert word in told_people
     nats = Client()
     await nats.connect(stack.nats_url)
     stream = keys.decision_stream(RegionId(REGION))
@@ -117,6 +129,16 @@ async def test_a_request_is_explained_and_told_to_the_regions_stream(
         await succeeds(told, despite=Exception)
     finally:
         await nats.close()
+
+
+async def why(stack: Stack, decision_id: str, *more: str) -> str:
+    """What `axiom why` says, asked with the key file that `axiom up` names."""
+    asked = ("--url", stack.gateway.url, "--key-file", str(stack.options.run_dir / ADMIN_KEY))
+    command = (sys.executable, "-m", "axiom_cli", "why", decision_id, *asked, *more)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
 
 
 async def test_chat_as_a_stream(client: openai.AsyncOpenAI) -> None:
@@ -193,7 +215,7 @@ async def test_a_model_without_an_engine_is_unavailable(
     stack: Stack, client: openai.AsyncOpenAI
 ) -> None:
     async with (
-        aiohttp.ClientSession(stack.gateway.url) as http,
+        aiohttp.ClientSession(stack.gateway.url, headers=stack.gateway.headers) as http,
         http.put("/admin/v1/models/ghost", data=b"{}") as response,
     ):
         assert response.status == 201
@@ -209,9 +231,9 @@ async def test_a_model_without_an_engine_is_unavailable(
 async def test_without_a_free_slot_in_time_it_is_a_rate_limit(
     stack: Stack, client: openai.AsyncOpenAI
 ) -> None:
-    with impatient_gateway(stack) as url:
+    with impatient_gateway(stack) as (url, ops_url):
         async with client_of(url) as impatient, asyncio.TaskGroup() as group:
-            await _until_ready(url)
+            await _until_ready(ops_url)
             running = asyncio.Event()
             busy = group.create_task(_keep_slot(client, running), name="busy")
             await running.wait()
