@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from tests.answering import problem, server
 
 from axiom_cli.admin import ADAPTERS_PATH, Admin, Target, admin_of
 from axiom_cli.admin_client import (
@@ -26,29 +27,11 @@ SECRET = "axk-" + "s" * 43
 
 
 @asynccontextmanager
-async def server(
-    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
-
-
-@asynccontextmanager
 async def admin(
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
 ) -> AsyncIterator[Admin]:
     async with server(answer) as url, admin_of(Target(url)) as client:
         yield client
-
-
-def problem(status: int, detail: str, code: str = "c") -> web.Response:
-    body = rest.Problem(type="t", title="t", status=status, detail=detail, code=code)
-    return web.Response(body=body.model_dump_json(), status=status)
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end(
