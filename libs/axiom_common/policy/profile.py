@@ -28,11 +28,8 @@ class Profile:
     wait_cap_ms: float = 500.0
     weights: dict[Term, float] = field(default_factory=lambda: dict.fromkeys(Term, 1.0))
     quarantine: bool = True
-
-    @property
-    def weight_of_each(self) -> tuple[float, ...]:
-        """The weights indexed like `Term`."""
-        return tuple(self.weights[term] for term in Term)
+    weight_of_each: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    """The weights indexed like `Term`; worked out once, for each decision is kept with them."""
 
     def __post_init__(self) -> None:
         public_name(self.name, path="name")
@@ -42,6 +39,7 @@ class Profile:
             if not 0 <= weight <= WEIGHT_MAX:
                 path = f"weights.{term}"
                 raise InvalidInputError(f"{path} must lie in 0..{WEIGHT_MAX:g}", path=path)
+        object.__setattr__(self, "weight_of_each", tuple(self.weights[term] for term in Term))
 
 
 AXIOM = Profile(name="axiom")

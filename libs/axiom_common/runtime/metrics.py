@@ -7,7 +7,8 @@ values are counted as `other`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
@@ -116,20 +117,18 @@ class HistogramName(_Metric):
         return prod(label.most for label in self.labels) * (len(self.buckets) + 3)
 
 
-class CappedLabel:
-    """Passes the first values of a label through, and turns those beyond its bound into `other`."""
+class CappedLabel(dict[Hashable, str]):
+    """From what is counted to its label's value: the first ones as they are written, those beyond
+    the bound of the label as `other`."""
 
     def __init__(self, label: Label) -> None:
-        self._values: set[str] = set()
+        super().__init__()
         self._values_max = label.most - 1
 
-    def __call__(self, value: str) -> str:
-        """The value to use as a label."""
-        if value in self._values:
-            return value
-        if len(self._values) >= self._values_max:
+    def __missing__(self, counted: Hashable) -> str:
+        if len(self) >= self._values_max:
             return OTHER
-        self._values.add(value)
+        value = self[counted] = str(counted)
         return value
 
 
@@ -189,37 +188,21 @@ class MetricSet:
         return OwnHistogram(name, self.registry)
 
 
-class Count:
-    """How often something was counted."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def inc(self) -> None:
-        """Once more."""
-        self.count += 1
-
-
 class OwnCounter(Collector):
-    """A counter with labels for one thread, as `OwnHistogram` is a histogram."""
+    """A counter with labels for one thread, as `OwnHistogram` is a histogram. Who counts adds to
+    `counts`, which are by the values of the labels, in their order."""
 
     def __init__(self, name: CounterName, registry: CollectorRegistry) -> None:
         self._name = name
-        self._counts: dict[tuple[str, ...], Count] = {}
+        self.counts: defaultdict[tuple[str, ...], int] = defaultdict(int)
         registry.register(self)
-
-    def labels(self, *values: str) -> Count:
-        """What counts for these values, in the order of the labels; to be kept by who counts."""
-        return self._counts.setdefault(values, Count())
 
     def collect(self) -> Iterable[CounterMetricFamily]:
         """What a scrape reads."""
         name = self._name
         family = CounterMetricFamily(name.name, name.about, labels=name.label_names)
-        for values, kept in self._counts.items():
-            family.add_metric(values, kept.count)
+        for values, count in self.counts.items():
+            family.add_metric(values, count)
         yield family
 
 

@@ -34,6 +34,10 @@ class RequestRecord(NamedTuple):
     outcome: Outcome | None
 
 
+ENDED_MAX = 64
+"""Requests that ended and are not packed yet: all of them but the first find the code that packs in
+the CPU's cache."""
+
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(RequestRecord)
 
@@ -41,41 +45,55 @@ _DECODER = msgspec.msgpack.Decoder(RequestRecord)
 class DecisionLog:
     """A bounded ring of decisions, found by id. The oldest ids go first.
 
-    `on_end` hears of each request that ended. What ended is kept as bytes: a decision is some
+    `on_end` hears of each request that ended. What ended is packed into bytes: a decision is some
     hundred objects, and ten thousand of them are memory that no cache of a CPU holds. To make them
-    there, and to free them there, cost each request more than to encode its own.
+    there, and to free them there, cost each request more than to pack its own.
     """
 
     def __init__(self, ids_max: int = IDS_MAX) -> None:
         self._ids_max = ids_max
         self._kept: OrderedDict[str, tuple[DecisionRecord, ...] | bytes] = OrderedDict()
+        self._ended: dict[str, RequestRecord] = {}
         self.on_end: Callable[[tuple[DecisionRecord, ...], Outcome], None] = _ignore
 
     def add(self, record: DecisionRecord) -> None:
         """Keep a decision of a request that is under way."""
-        self._keep(record.id, (*self._decisions(record.id), record))
+        kept = self._kept
+        before = kept.get(record.id)
+        kept[record.id] = (record,) if before is None else (*_under_way(before), record)
+        if len(kept) > self._ids_max:
+            kept.popitem(last=False)
 
     def end(self, decision_id: str, outcome: Outcome) -> None:
         """Keep what became of a request."""
-        decisions = self._decisions(decision_id)
-        self._keep(decision_id, _ENCODER.encode((decisions, outcome)))
+        decisions = _under_way(self._kept.setdefault(decision_id, ()))
+        self._ended[decision_id] = RequestRecord(decisions, outcome)
+        if len(self._ended) >= ENDED_MAX:
+            self._pack()
         self.on_end(decisions, outcome)
 
     def get(self, decision_id: str) -> RequestRecord | None:
         """What is known of one id; None when unknown or forgotten."""
+        self._pack()
         kept = self._kept.get(decision_id)
         if isinstance(kept, bytes):
             return _DECODER.decode(kept)
         return None if kept is None else RequestRecord(kept, None)
 
-    def _decisions(self, decision_id: str) -> tuple[DecisionRecord, ...]:
-        kept = self._kept.get(decision_id, ())
-        return _DECODER.decode(kept).decisions if isinstance(kept, bytes) else kept
+    def _pack(self) -> None:
+        kept, encode = self._kept, _ENCODER.encode
+        for decision_id, record in self._ended.items():
+            if decision_id in kept:
+                kept[decision_id] = encode(record)
+        self._ended.clear()
+        while len(kept) > self._ids_max:
+            kept.popitem(last=False)
 
-    def _keep(self, decision_id: str, kept: tuple[DecisionRecord, ...] | bytes) -> None:
-        self._kept[decision_id] = kept
-        if len(self._kept) > self._ids_max:
-            self._kept.popitem(last=False)
+
+def _under_way(kept: tuple[DecisionRecord, ...] | bytes) -> tuple[DecisionRecord, ...]:
+    """No id ends twice, nor is one decided again that ended."""
+    assert not isinstance(kept, bytes)
+    return kept
 
 
 def _ignore(decisions: tuple[DecisionRecord, ...], outcome: Outcome) -> None:

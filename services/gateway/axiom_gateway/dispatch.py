@@ -251,7 +251,7 @@ class Dispatcher:
         decision = self._state.decide(query, job.profile)
         outcome = decision.load.value if decision.winner else "no-winner"
         self._metrics.decision(job.profile, outcome, self._clock.now_ms() - began_ms)
-        if Reason.QUARANTINED in decision.refusals:
+        if decision.refusals and Reason.QUARANTINED in decision.refusals:
             self._metrics.quarantined()
         if not may_pass(decision):
             self._record(job, query, decision)
@@ -361,16 +361,8 @@ class Dispatcher:
     def _record(self, job: Job, query: Query, decision: Decision) -> None:
         if job.deciding.recorded:
             spans.tell_decision(job.deciding, decision)
-        self._decisions.add(
-            DecisionRecord(
-                id=job.id,
-                at_ms=self._clock.now_ms(),
-                attempt=job.attempt,
-                query=query,
-                decision=decision,
-                weights=self._state.weights(job.profile),
-            )
-        )
+        at_ms, weights = self._clock.now_ms(), self._state.weights(job.profile)
+        self._decisions.add(DecisionRecord(job.id, at_ms, job.attempt, query, decision, weights))
 
     def _refuse(self, reason: Reason, decision: Decision | None = None) -> ApiError:
         self._metrics.refusal(reason)

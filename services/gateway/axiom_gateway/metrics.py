@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterable
-from functools import cache
 from math import nan
 
 from axiom_common.model.ensure import EnsureOutcome
@@ -31,18 +30,18 @@ class GatewayMetrics:
         self._first_byte = metrics.own_histogram(Gateway.FIRST_BYTE)
         self._hold = metrics.own_histogram(Gateway.HOLD)
         self._decision = metrics.own_histogram(Gateway.DECISION)
-        # What every request counts. A look-up by labels costs as much as a part of a decision.
-        self._request_count = cache(metrics.own_counter(Gateway.REQUESTS).labels)
-        self._decision_count = cache(metrics.own_counter(Gateway.DECISIONS).labels)
-        self._try_count = cache(metrics.own_counter(Gateway.TRIES).labels)
+        # What every request counts: the library's counters cost as much as a part of a decision.
+        self._requests = metrics.own_counter(Gateway.REQUESTS).counts
+        self._decisions = metrics.own_counter(Gateway.DECISIONS).counts
+        self._tries = metrics.own_counter(Gateway.TRIES).counts
 
     def request(self, endpoint: str, status: int) -> None:
         """A request ended with `status` (499: its client had gone)."""
-        self._request_count(endpoint, self._status(str(status))).inc()
+        self._requests[endpoint, self._status[status]] += 1
 
     def decision(self, profile: str, outcome: str, duration_ms: float) -> None:
         """A decision was taken: `outcome` is a load kind or `no-winner`."""
-        self._decision_count(self._profile(profile), outcome).inc()
+        self._decisions[self._profile[profile], outcome] += 1
         self._decision.observe(duration_ms / 1e3)
 
     def quarantined(self) -> None:
@@ -59,7 +58,7 @@ class GatewayMetrics:
 
     def tried(self, verdict: str) -> None:
         """A try ended."""
-        self._try_count(verdict).inc()
+        self._tries[verdict,] += 1
 
     def retry(self) -> None:
         """A try failed that the client saw nothing of."""
