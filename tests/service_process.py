@@ -35,11 +35,17 @@ def service_process(service: str, folder: Path, settings: Mapping[str, Any]) -> 
 def readiness(server: ChildServer) -> dict[str, Any]:
     """What a service says of itself, whether it is ready or not."""
     try:
-        with urllib.request.urlopen(f"{server.url}/readyz", timeout=5) as answer:
+        with urllib.request.urlopen(f"{ops_url(server)}/readyz", timeout=5) as answer:
             return dict(json.load(answer))
     except urllib.error.HTTPError as not_ready:
         with not_ready:
             return dict(json.load(not_ready))
+
+
+def ops_url(server: ChildServer) -> str:
+    """Where health and metrics are: a gateway's log says on which port, others have but one."""
+    told = [line["ops_port"] for line in log_lines(server) if "ops_port" in line]
+    return f"http://127.0.0.1:{told[-1]}" if told else server.url
 
 
 def log_lines(server: ChildServer) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from axiom_common.errors import UnavailableError
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import NodeId, RegionId
 from axiom_common.ports.bus import Handler
+from axiom_common.runtime.api_secret import new_secret
 from axiom_common.testing.journal import FakeJournal
 from axiom_common.wire.reports import BEAT_MS
 from axiom_common.wire.schemas import NodeRecord, decode
@@ -189,6 +190,7 @@ async def seen_region(
             journal=FakeJournal(),
             clock=clock,
             nonce="gw",
+            admin_secret=new_secret(),
         )
         crowd = Crowd(agents, clock, region)
         await crowd.start(owner)

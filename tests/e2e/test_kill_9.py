@@ -222,16 +222,15 @@ async def test_a_paused_agent_keeps_no_request_waiting(stack: Stack) -> None:
 async def all_adapters(stack: Stack) -> set[str]:
     """Names of all declared adapters, page by page."""
     names: set[str] = set()
-    after = ""
-    async with aiohttp.ClientSession() as session:
+    cursor = ""
+    async with aiohttp.ClientSession(headers=stack.gateway.headers) as session:
         for _ in range(100):
             url = f"{stack.gateway.url}/admin/v1/adapters"
-            params = {"limit": "50"} | ({"after": after} if after else {})
+            params = {"limit": "50"} | ({"cursor": cursor} if cursor else {})
             async with session.get(url, params=params) as response:
                 page = await response.json()
-            items = page["adapters"]
-            names |= {item["name"] for item in items}
-            after = page.get("next") or ""
-            if not after:
+            names |= {item["name"] for item in page["items"]}
+            cursor = page["next"]
+            if cursor is None:
                 return names
     raise AssertionError("the list has no end")

@@ -32,7 +32,7 @@ from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.logging import Log
 from axiom_common.wire import keys, rest
-from axiom_gateway import first_key
+from axiom_gateway import everywhere, first_key
 from axiom_gateway.first_key import FIRST_KEY
 
 KEYS = "/admin/v1/keys"
@@ -301,7 +301,8 @@ async def test_where_v1_takes_none_what_clients_send_in_its_place_is_not_looked_
 
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first key is made soon."""
+    """The first key is made soon, and a gateway soon sure that it has no peers."""
+    monkeypatch.setattr(everywhere, "LISTENED_MS", 100.0)
     monkeypatch.setattr(first_key, "RESTORE_MS", 100.0)
     monkeypatch.setattr(first_key, "POLL_MS", 20.0)
 
@@ -409,6 +410,7 @@ async def test_a_lost_store_brings_no_first_key_and_no_withdrawn_one_back() -> N
         assert [one.value.name for one in stored] == ["kept"]
 
 
+@pytest.mark.usefixtures("_soon")
 async def test_a_gateways_own_key_takes_the_last_admins_away_and_is_in_no_list() -> None:
     async with region_of(0, agent=False) as region, served(region) as gateway:
         await made(gateway, "only", "admin")

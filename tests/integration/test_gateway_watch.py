@@ -23,7 +23,7 @@ from tests.gateway_region import (
 )
 
 from axiom_common.model.access import ApiKey, Role
-from axiom_gateway import watch
+from axiom_gateway import everywhere, watch
 from axiom_gateway.admin_access import OWN_KEY, digest_of
 
 WATCH = "/admin/v1/watch"
@@ -111,6 +111,13 @@ async def test_more_than_can_be_served_are_refused() -> None:
         assert (await gateway.get(f"{WATCH}?{too_many}")).json["path"] == "node"
 
 
+@pytest.fixture
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway is soon sure that it has no peers."""
+    monkeypatch.setattr(everywhere, "LISTENED_MS", 100.0)
+
+
+@pytest.mark.usefixtures("_alone")
 async def test_one_key_does_not_take_the_watch_of_all() -> None:
     async with region_of(0, agent=False) as region, served(region) as gateway:
         for _ in range(watch.WATCHERS_A_KEY_MAX):
@@ -128,6 +135,7 @@ async def made(gateway: Gateway, name: str, role: str) -> str:
         return str((await response.json())["secret"])
 
 
+@pytest.mark.usefixtures("_alone")
 @pytest.mark.parametrize("change", ["withdrawn", "demoted", "rotated"])
 async def test_a_watch_ends_with_what_its_key_was(change: str) -> None:
     async with region_of(1) as region, served(region) as gateway:

@@ -24,12 +24,14 @@ from tests.owner import task_owner
 from tests.servers import ChildServer
 from tests.service_process import log_lines, readiness, service_process
 
+from axiom_cli.key_files import key_file
 from axiom_common.drivers.nats_bus import NatsBus
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import NodeId
 from axiom_common.wire import keys, subjects
 
 N1 = NodeId("n1")
+KEY_FILE = "admin.key"
 ADAPTER = "helper"
 BACK_WITHIN_S = 20.0
 """An election takes 5 s; the rest is for a loaded machine."""
@@ -42,6 +44,7 @@ class Fleet:
 
     services: dict[str, ChildServer]
     adapters: Path
+    secret: str
 
     def __getattr__(self, service: str) -> ChildServer:
         return self.services[service]
@@ -76,6 +79,7 @@ def fleet(
             return start(service_process(kind, folder / kind, given))
 
         start(engine)
+        key_file(folder / KEY_FILE)
         services = {
             "agent": service(
                 "node_agent",
@@ -85,10 +89,12 @@ def fleet(
                 engines=[agent | {"url": engine.url}],
             ),
             "telemetry": service("telemetry", "telemetry"),
-            "gateway": service("gateway", "gateway", gateway="g1"),
+            "gateway": service(
+                "gateway", "gateway", gateway="g1", admin_key_file=str(folder / KEY_FILE)
+            ),
             "scheduler": service("scheduler", "scheduler", settle_ms=300),
         }
-        yield Fleet(services, adapters)
+        yield Fleet(services, adapters, key_file(folder / KEY_FILE))
 
 
 @pytest.fixture
@@ -126,11 +132,11 @@ async def test_all_services_do_their_work_under_their_own_rights(
         within_s=START_WITHIN_S,
     )
     await served(http, fleet, "tiny")
-    url = f"{fleet.gateway.url}/admin/v1"
-    async with http.put(f"{url}/models/tiny", json={}) as answer:
+    url, key = f"{fleet.gateway.url}/admin/v1", {"authorization": f"Bearer {fleet.secret}"}
+    async with http.put(f"{url}/models/tiny", json={}, headers=key) as answer:
         assert answer.status in (200, 201), await answer.text()
     spec = {"base_model": "tiny", "path": str(fleet.adapters / ADAPTER), "rank": 8}
-    async with http.put(f"{url}/adapters/{ADAPTER}", json=spec) as answer:
+    async with http.put(f"{url}/adapters/{ADAPTER}", json=spec, headers=key) as answer:
         assert answer.status in (200, 201), await answer.text()
     await served(http, fleet, ADAPTER)
     await eventually(lambda: readiness(fleet.agent)["plan_revision"], within_s=START_WITHIN_S)
