@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from axiom_cli.admin import Target, admin_of
+from axiom_cli.admin_client import NoAnswerError
 from axiom_cli.output import print_figures, table_console
 from axiom_cli.stack.servers import HOST, nats_binary, valkey_binary
 from axiom_common.drivers.nvml_reader import NvmlReader
@@ -210,16 +211,17 @@ async def _gateway(target: Target) -> tuple[Check, tuple[str, ...]]:
         async with admin_of(target) as admin:
             status = await admin.status()
             engines = await admin.engines()
-    except AxiomError as error:
-        return (
-            Check(
-                name="gateway",
-                verdict=Verdict.MISSING,
-                detail=str(error).partition(": start")[0],
-                advice="start one with `axiom up`, or name one with --url",
-            ),
-            (),
+    except NoAnswerError as error:
+        check = Check(
+            name="gateway",
+            verdict=Verdict.MISSING,
+            detail=str(error).partition(": start")[0],
+            advice="start one with `axiom up`, or name one with --url or --context",
         )
+        return check, ()
+    except AxiomError as error:
+        # A gateway that answers and refuses says itself what to do.
+        return Check(name="gateway", verdict=Verdict.BROKEN, detail=str(error)), ()
     if lacks := {name for region in status.regions.values() for name in region.degraded}:
         advice = "see `axiom status` for what it lacks, and the gateway's log"
         detail = ", ".join(sorted(lacks))

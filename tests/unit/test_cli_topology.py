@@ -9,8 +9,10 @@ import yaml
 
 from axiom_cli.declarations import Kind, parse_declarations
 from axiom_cli.stack.topology import (
+    ADMIN_KEY,
     BASE_MODEL,
     GATEWAY,
+    GATEWAY_OPS,
     EngineShape,
     Service,
     StackOptions,
@@ -48,10 +50,14 @@ def loaded(service: Service, tmp_path: Path) -> ServiceSettings:
 def test_every_service_takes_its_settings(tmp_path: Path) -> None:
     options = StackOptions(run_dir=tmp_path)
     ports = ports_of(options)
-    assert len(set(ports.values())) == 2 + 4 + 2 + 3
+    assert len(set(ports.values())) == 2 + 4 + 2 + 4
     by_name = {s.name: loaded(s, tmp_path) for s in services(options, ports)}
     assert list(by_name)[-1] == GATEWAY
     assert all(s.port == ports[name] for name, s in by_name.items())  # type: ignore[attr-defined]
+    gateway = by_name[GATEWAY]
+    assert isinstance(gateway, GatewaySettings)
+    assert gateway.ops_port == ports[GATEWAY_OPS]
+    assert gateway.admin_key_file == tmp_path / ADMIN_KEY
     urls = {(s.nats_url, s.redis_url) for s in by_name.values()}
     assert urls == {(f"nats://127.0.0.1:{ports['nats']}", f"redis://127.0.0.1:{ports['valkey']}")}
 
