@@ -2,6 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.ready
+NATIVE := $(VENV)/.native
+NATIVE_SOURCES := $(wildcard libs/axiom_native/*.toml libs/axiom_native/Cargo.lock libs/axiom_native/src/*.rs)
+# What maturin builds with: few cores, and nothing in the tree but ignored folders.
+NATIVE_BUILD := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CARGO_TARGET_DIR="$(CURDIR)/.cache/native"
 
 PROMETHEUS := .cache/prometheus
 
@@ -10,12 +14,12 @@ PEER_litellm := litellm[proxy]==1.80.5
 PEER_sglang-router := sglang-router==0.3.2
 PEER_vllm-router := vllm-router==0.1.17
 
-.PHONY: help setup demo up test lint test-engine bench bench-peers lock clean
+.PHONY: help setup demo up test lint test-engine test-native wheels bench bench-peers lock clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-setup: $(STAMP)  ## make .venv with Axiom, the embedded servers and the tools
+setup: $(STAMP) $(NATIVE)  ## make .venv with Axiom, the embedded servers and the tools; compiled parts where cargo is
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Axiom needs Python 3.11 or later; name one with make PYTHON=python3.x")'
@@ -24,6 +28,23 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e '.[embedded,dev]'
 	@touch $@
+
+# Without it everything works, and the decision's data structures run in Python.
+$(NATIVE): $(STAMP) $(NATIVE_SOURCES)
+	@if ! command -v cargo >/dev/null; then echo "no cargo here: Axiom runs on its Python twins"; \
+	else echo "compiling libs/axiom_native ..."; $(NATIVE_BUILD) $(VENV)/bin/python -m pip install --quiet \
+		--disable-pip-version-check --no-deps --no-build-isolation ./libs/axiom_native >$(VENV)/native.log 2>&1 \
+		|| echo "libs/axiom_native was not built, Axiom runs on its Python twins: $(VENV)/native.log says why"; fi
+	@touch $@
+
+wheels: $(STAMP)  ## build the distribution (pure Python) and the compiled one (abi3) into dist/
+	$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	$(NATIVE_BUILD) $(VENV)/bin/maturin build --quiet --release --locked -m libs/axiom_native/Cargo.toml --out dist
+
+test-native: $(STAMP)  ## the compiled part's own checks: rustfmt, clippy, its tests
+	cd libs/axiom_native && cargo fmt --check
+	cd libs/axiom_native && $(NATIVE_BUILD) cargo clippy --quiet --locked --all-targets --all-features -- -D warnings
+	cd libs/axiom_native && $(NATIVE_BUILD) cargo test --quiet --locked --release
 
 demo: $(STAMP)   ## replay public workload data through three policies; table and HTML report
 	@$(VENV)/bin/axiom demo
@@ -37,7 +58,7 @@ lint: $(STAMP)   ## ruff, mypy, import contracts
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
-test: lint $(PROMETHEUS)/.ready  ## lint and the default suite
+test: lint $(NATIVE) $(PROMETHEUS)/.ready  ## lint and the default suite
 	$(VENV)/bin/pytest -n 2 --dist loadscope
 
 # Unpacked, not installed: an installed one is a service that starts.

@@ -6,45 +6,34 @@ It is used when it speaks this version's surface; otherwise its Python twin runs
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
-
 from axiom_common.state.prefix_index import PrefixIndex, PrefixIndexTwin
 
-MODULE = "axiom_native"
+try:
+    import axiom_native
+except ImportError:
+    _SURFACE = None
+else:
+    # Its source folder, unbuilt, is imported as a package with nothing in it.
+    _SURFACE = getattr(axiom_native, "SURFACE", None)
+
 SURFACE = 1
 """Of the compiled module's classes; an installed one of another number is left alone."""
 
 
 def native_index_or_twin(entries_max: int) -> PrefixIndex:
     """An empty prefix state index of at most `entries_max` chunks: compiled, where that is here."""
-    module = _module()
-    if module is None or module.SURFACE != SURFACE:
-        return PrefixIndexTwin(entries_max)
-    index: PrefixIndex = module.PrefixIndex(entries_max)
-    return index
+    return axiom_native.PrefixIndex(entries_max) if is_native() else PrefixIndexTwin(entries_max)
 
 
 def is_native() -> bool:
     """Whether the compiled module runs."""
-    module = _module()
-    return module is not None and module.SURFACE == SURFACE
+    return _SURFACE == SURFACE
 
 
 def which_runs() -> str:
     """One line for people: what runs, and how to get the other."""
-    module = _module()
-    if module is None:
-        return f"Python twin: {MODULE} is not built here (make setup builds it where cargo is)"
-    if module.SURFACE != SURFACE:
-        return f"Python twin: {MODULE} is of surface {module.SURFACE}, not {SURFACE}; make setup"
-    return f"native: {MODULE} {module.__version__}"
-
-
-def _module() -> ModuleType | None:
-    try:
-        module = importlib.import_module(MODULE)
-    except ImportError:
-        return None
-    # Its source folder, unbuilt, is imported as a package with nothing in it.
-    return module if hasattr(module, "SURFACE") else None
+    if is_native():
+        return f"native: axiom_native {axiom_native.__version__}"
+    if _SURFACE is None:
+        return "Python twin: axiom_native is not built here (make setup builds it where cargo is)"
+    return f"Python twin: axiom_native is of surface {_SURFACE}, not {SURFACE} (make setup)"

@@ -1,0 +1,121 @@
+//! What a look-up has found: each engine once, at the deepest chunk that it holds; both planes.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use smallvec::SmallVec;
+
+use crate::holders::{View, engine_of, in_hbm, view};
+
+/// Engine, entries, tokens; little-endian.
+pub type Row = [u32; 3];
+
+/// `seen` is laid out as `holders::View::Bits`: `[held, in HBM]` of 64 engines, of the next.
+#[derive(Default)]
+pub struct Found {
+    seen: SmallVec<[u64; 32]>,
+    last: u64,
+    any_tier: Vec<Row>,
+    /// None while it says the same as `any_tier`.
+    hbm: Option<Vec<Row>>,
+}
+
+impl Found {
+    /// Whether `word` has a holder that was not found deeper.
+    ///
+    /// # Safety
+    /// As for `holders::view`.
+    pub unsafe fn lacks(&self, word: u64) -> bool {
+        if word == self.last {
+            return false;
+        }
+        // SAFETY: the caller's.
+        match unsafe { view(word) } {
+            View::Codes(mut codes) => codes.any(|code| {
+                let (at, bit) = place(engine_of(code));
+                match self.seen.get(at..at + 2) {
+                    Some(seen) => seen[0] & bit == 0 || in_hbm(code) && seen[1] & bit == 0,
+                    None => true,
+                }
+            }),
+            View::Bits(bits) => {
+                let known = bits.len().min(self.seen.len());
+                bits.iter().zip(&self.seen).any(|(word, seen)| word.load(Relaxed) & !seen != 0)
+                    || bits[known..].iter().any(|word| word.load(Relaxed) != 0)
+            }
+        }
+    }
+
+    /// Its holders hold `depth` entries, unless they were found deeper. `tokens` is read after who
+    /// holds it: it falls before a holder that has fewer of them is told of.
+    ///
+    /// # Safety
+    /// As for `holders::view`.
+    pub unsafe fn add(&mut self, word: u64, tokens: &AtomicU32, depth: u32) {
+        // SAFETY: the caller's.
+        match unsafe { view(word) } {
+            View::Codes(codes) => {
+                self.last = word;
+                for code in codes {
+                    let (at, bit) = place(engine_of(code));
+                    let in_hbm = if in_hbm(code) { bit } else { 0 };
+                    self.add_pair(at, bit, in_hbm, tokens, depth);
+                }
+            }
+            View::Bits(bits) => {
+                for (block, pair) in bits.chunks_exact(2).enumerate() {
+                    // What is held in HBM is held, also while a writer is between the two.
+                    let (held, in_hbm) = (pair[0].load(Acquire), pair[1].load(Acquire));
+                    self.add_pair(2 * block, held | in_hbm, in_hbm, tokens, depth);
+                }
+            }
+        }
+    }
+
+    /// Rows of any tier; those of HBM where they differ.
+    pub fn rows(&self) -> (&[Row], Option<&[Row]>) {
+        (&self.any_tier, self.hbm.as_deref())
+    }
+
+    /// 64 engines: who of them holds it, who in HBM.
+    #[inline]
+    fn add_pair(&mut self, at: usize, held: u64, in_hbm: u64, tokens: &AtomicU32, depth: u32) {
+        if self.seen.len() < at + 2 {
+            self.seen.resize(at + 2, 0);
+        }
+        let (new, new_in_hbm) = (held & !self.seen[at], in_hbm & !self.seen[at + 1]);
+        if new | new_in_hbm == 0 {
+            return;
+        }
+        self.seen[at] |= held;
+        self.seen[at + 1] |= in_hbm;
+        if new != new_in_hbm && self.hbm.is_none() {
+            self.hbm = Some(self.any_tier.clone());
+        }
+        let (first, tokens) = (at as u32 * 32, tokens.load(Relaxed));
+        push(&mut self.any_tier, first, new, depth, tokens);
+        if let Some(rows) = &mut self.hbm {
+            push(rows, first, new_in_hbm, depth, tokens);
+        }
+    }
+}
+
+fn push(rows: &mut Vec<Row>, first: u32, engines: u64, depth: u32, tokens: u32) {
+    if engines == u64::MAX {
+        rows.extend((first..first + 64).map(|engine| row(engine, depth, tokens)));
+        return;
+    }
+    let mut rest = engines;
+    while rest != 0 {
+        rows.push(row(first + rest.trailing_zeros(), depth, tokens));
+        rest &= rest - 1;
+    }
+}
+
+fn place(engine: u32) -> (usize, u64) {
+    (2 * (engine as usize / 64), 1 << (engine % 64))
+}
+
+fn row(engine: u32, depth: u32, tokens: u32) -> Row {
+    [engine.to_le(), depth.to_le(), tokens.to_le()]
+}
