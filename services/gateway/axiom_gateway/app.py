@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from starlette.applications import Starlette
 
@@ -177,18 +177,31 @@ class GatewayApp:
         )
         self.state.on_room = self.hold.changed
         self.state.on_booking = self._publishing.used
+        self._v1 = self._v1_of(owner)
+        self._expose()
+        jobs = self._jobs(desired)
+        self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
+        await self.feed.start()
+        plans = await self._registry.bucket(keys.PLAN_BUCKET)
+        requests = await self._registry.bucket(
+            keys.request_bucket(self._region), bytes_max=BUCKET_BYTES_MAX
+        )
+        return _route(self._v1, self._others(desired, plans, requests))
+
+    def _v1_of(self, owner: Owner) -> V1:
+        settings = self._settings
         ensurer = Ensurer(
             self._bus,
             owner,
             self._clock,
             self.metrics,
             region=self._region,
-            gateway=gateway,
+            gateway=GatewayId(settings.gateway),
             in_flight=self.state.in_flight_on,
             may_load=self.state.may_load,
             deadline_ms=settings.ensure_ms,
         )
-        self._v1 = V1(
+        return V1(
             settings=settings,
             clock=self._clock,
             owner=owner,
@@ -212,8 +225,10 @@ class GatewayApp:
             catalog_known=lambda: self._declared.watch.synced,
             access=V1Access(self._declared.access, required=settings.require_key),
         )
+
+    def _jobs(self, desired: Bucket) -> dict[str, Coroutine[Any, Any, None]]:
+        """What runs all the time, by name."""
         prober = Prober(self._clock, silent=self.state.silent_engines, found=self.state.probed)
-        self._expose()
         jobs = {
             "start up": self._start_up(),
             "sweep": self._sweep(),
@@ -225,16 +240,10 @@ class GatewayApp:
             "tell decisions": self._publisher.run(),
         }
         if self._admin_secret is None:
-            store = DesiredStore(desired)
-            first = make_first_key(store, self._declared.watch, self._clock, unix_s, self._show)
-            jobs["first key"] = first
-        self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
-        await self.feed.start()
-        plans = await self._registry.bucket(keys.PLAN_BUCKET)
-        requests = await self._registry.bucket(
-            keys.request_bucket(self._region), bytes_max=BUCKET_BYTES_MAX
-        )
-        return _route(self._v1, self._others(desired, plans, requests))
+            jobs["first key"] = make_first_key(
+                DesiredStore(desired), self._declared.watch, self._clock, unix_s, self._show
+            )
+        return jobs
 
     def _others(self, desired: Bucket, plans: Bucket, requests: Bucket) -> App:
         """All that is not /v1."""
