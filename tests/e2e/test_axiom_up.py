@@ -169,6 +169,8 @@ def test_adapters_are_applied_listed_shown_and_deleted(up: Up, tmp_path: Path) -
     assert len(names) == 25
     assert "acme/sql" in names
     assert adapters("show", "acme/sql")["adapter"]["rank"] == 8
+    there = adapters("show", "adapter-01")["engines"]
+    assert {one["adapter"] for one in there} == {"adapter-01~1"}
     few = adapters("list", "--filter", "name~acme", "--filter", "rank<9")["adapters"]
     assert [one["name"] for one in few] == ["acme/sql"]
     backwards = [one["name"] for one in adapters("list", "--sort", "-name")["adapters"]]

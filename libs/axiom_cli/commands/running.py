@@ -20,7 +20,7 @@ import uvloop
 from axiom_cli.admin import Target
 from axiom_cli.contexts import ContextsFile, Named, chosen
 from axiom_cli.output import FAILED, told_errors
-from axiom_common.errors import AxiomError
+from axiom_common.errors import AxiomError, SettingsError
 from axiom_common.runtime.settings import read_secret
 
 T = TypeVar("T")
@@ -85,7 +85,10 @@ def _target(
         return Named(**{name: value for name, value in given.items() if is_of(name)})  # type: ignore[arg-type]
 
     choice = chosen(level(environment=False), level(environment=True), contexts_file(ctx).read())
-    return Target(choice.url, read_secret(choice.key_file))
+    try:
+        return Target(choice.url, read_secret(choice.key_file))
+    except SettingsError as error:
+        raise SettingsError(f"the key file for {choice.context or choice.url}: {error}") from error
 
 
 _TARGET = inspect.signature(_target, eval_str=True).parameters
