@@ -67,6 +67,68 @@ def test_sums_equal_a_fold_from_scratch_and_return_to_zero(
     assert (_sums(vectors), vectors.gateways) == ({}, 0)
 
 
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["g1", "g2", "g3"]),
+        st.sampled_from(["says", "leaves", "begins anew", "says nothing"]),
+        st.none() | st.integers(0, 4),
+        st.sampled_from([0.0, 100.0, SILENT_MS, EXPIRED_MS]),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS, st.integers(0, 4))
+def test_confirmed_is_only_what_each_said_itself_that_may_be_at_work(
+    steps: list[tuple[str, str, int | None, float]], revision: int
+) -> None:
+    """Against a list of everybody's last word: nobody is forgotten before its time, but by its own
+    goodbye, and nobody else's word counts for it."""
+    vectors = InFlightVectors()
+    order: dict[str, tuple[int, int]] = {}
+    last: dict[str, tuple[int | None, float]] = {}
+    now_ms = 0.0
+    for gateway, what, applied, passed_ms in steps:
+        now_ms += passed_ms
+        vectors.expire(now_ms)
+        incarnation, seq = order.get(gateway, (1, 0))
+        if what == "says nothing":
+            continue
+        began = what == "begins anew"
+        order[gateway] = (incarnation + 1, 1) if began else (incarnation, seq + 1)
+        vectors.apply(
+            GatewayId(gateway),
+            incarnation=order[gateway][0],
+            seq=order[gateway][1],
+            full=False,
+            counts=[],
+            now_ms=now_ms,
+            applied=applied,
+            left=what == "leaves",
+        )
+        last[gateway] = (applied, now_ms)
+        if what == "leaves":
+            del last[gateway]
+    vectors.expire(now_ms)
+    expected = set()
+    for gateway, (applied, heard_ms) in last.items():
+        silent_ms = now_ms - heard_ms
+        if silent_ms < SILENT_MS:
+            if applied is None or applied < revision:
+                expected.add(gateway)
+        elif silent_ms < EXPIRED_MS:
+            expected.add(gateway)
+    found = set(vectors.unconfirmed(revision))
+    assert expected <= found
+    # When it fell silent is known to the sweep that finds it: it may count a little longer.
+    assert found - expected <= {
+        g for g, (_, heard_ms) in last.items() if now_ms - heard_ms >= EXPIRED_MS
+    }
+    vectors.expire(now_ms + SILENT_MS)
+    vectors.expire(now_ms + SILENT_MS + EXPIRED_MS)
+    assert vectors.unconfirmed(revision) == ()
+
+
 def test_a_gateway_that_still_speaks_is_kept() -> None:
     vectors = InFlightVectors()
     for gateway, now_ms in (("old", 0.0), ("new", 1.0)):

@@ -23,7 +23,9 @@ from axiom_common.errors import (
     UnavailableError,
     WireError,
 )
+from axiom_common.model.access import ApiKey
 from axiom_common.model.adapter import AdapterSpec, BaseModelSpec
+from axiom_common.model.engine_order import EngineOrder
 from axiom_common.model.tenant import DEFAULT_TENANT, Tenant
 from axiom_common.runtime.desired_store import (
     ABSENT,
@@ -445,3 +447,24 @@ async def test_what_the_registry_lost_stays_in_force_until_somebody_says_otherwi
         await eventually(lambda: set(it.watch.adapters) == {SPEC.name, "c"})
         await eventually(lambda: it.watch.lost == ())
         assert it.watch.adapters[SPEC.name].rank == 8
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        desired.key_for(EngineOrder, "eu.n1.a"),
+        desired.key_for(ApiKey, "ci"),
+    ],
+)
+async def test_an_order_or_a_key_that_does_not_parse_is_not_in_force(key: str) -> None:
+    """A newer writer meant it to be kept: nobody may say that it is."""
+    async with followed() as it:
+        await eventually(lambda: it.watch.synced)
+        assert it.watch.in_force == it.watch.applied
+        unread = await it.bucket.put(key, b'{"type": "of tomorrow"}')
+        later = await it.bucket.put(desired.key_for(AdapterSpec, "b"), b"{}")
+        await eventually(lambda: it.watch.applied == later)
+        assert it.watch.in_force == unread - 1
+        last = await it.bucket.delete(key)
+        await eventually(lambda: it.watch.applied == last)
+        assert it.watch.in_force == last

@@ -249,3 +249,53 @@ async def test_many_nodes_have_their_turns(
     await setting.start()
     await setting.clock.advance(DELTA_EVERY_MS)
     assert setting.agents[NODE].folded.of(A) == setting.agents[OTHER].folded.of(C) == {BASE: 1}
+
+
+async def test_what_was_taken_over_is_told_within_50_ms_though_no_count_changes(
+    owner: TestOwner,
+) -> None:
+    setting = Setting(owner)
+    await setting.start()
+    assert setting.folded.unconfirmed(1) == ("g",)
+    setting.applied = 7
+    await setting.clock.advance(DELTA_EVERY_MS)
+    assert (setting.heard[-1].kind, setting.heard[-1].applied) == (ReportKind.DELTA, 7)
+    assert setting.folded.unconfirmed(7) == ()
+    assert setting.folded.unconfirmed(8) == ("g",)
+    told = len(setting.heard)
+    await setting.clock.advance(3 * DELTA_EVERY_MS)
+    assert len(setting.heard) == told
+
+
+async def test_nodes_are_not_told_what_is_taken_over(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    setting.vector, setting.applied = {(A, BASE): 1}, 7
+    await setting.start()
+    assert {report.applied for report in setting.agents[NODE].heard} == {None}
+
+
+async def test_peers_are_known_to_hear_before_it_begins_and_hear_the_goodbye(
+    owner: TestOwner,
+) -> None:
+    setting = Setting(owner)
+    setting.bus.disconnect()
+    setting.vector = {(A, BASE): 1}
+    publisher = await setting.start()
+    await setting.clock.advance(FULL_EVERY_MS)
+    assert not publisher.begun.is_set()
+    await setting.bus.reconnect()
+    await setting.clock.advance(FULL_EVERY_MS)
+    assert publisher.begun.is_set()
+    assert setting.folded.of(A) == {BASE: 1}
+    await publisher.say_goodbye()
+    await setting.clock.advance(0)
+    assert setting.heard[-1].kind is ReportKind.LEFT
+    assert (setting.folded.of(A), setting.folded.gateways) == ({}, 0)
+    assert setting.folded.unconfirmed(99) == ()
+
+
+async def test_who_never_spoke_says_no_goodbye(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    setting.bus.disconnect()
+    publisher = await setting.start()
+    await publisher.say_goodbye()

@@ -7,6 +7,7 @@ import pytest
 from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
 from axiom_common.model.decision import LoadKind, Query
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, NodeState
+from axiom_common.model.engine_order import EngineOrder, OrderKind
 from axiom_common.model.ids import (
     BASE,
     EngineAdapter,
@@ -22,7 +23,8 @@ from axiom_common.policy.profile import BUILT_IN
 from axiom_common.state.breaker import FAILURES_MAX, OPEN_MS
 from axiom_common.testing.clock import FakeClock
 from axiom_common.wire.schemas import InFlightCount, InFlightReport, ReportKind
-from axiom_gateway.engine_facts import LAPSE_MS, OWN_SAMPLE_MS, STALE_MS
+from axiom_common.wire.views import EngineUse
+from axiom_gateway.engine_facts import LAPSE_MS, OWN_SAMPLE_MS, STALE_MS, serves_alone
 from axiom_gateway.proxy import Try, Verdict
 from axiom_gateway.row_sweep import ROWS_A_TURN, SWEPT_MAX, TURNS
 from axiom_gateway.state import GatewayState
@@ -344,3 +346,76 @@ async def test_of_a_large_region_that_falls_silent_a_sweep_writes_some_engines_t
     # Five sweeps write four fifths each: every engine was among them, and none a fifth time.
     oldest_ms = min(facts.written_ms for facts in setting.state.engines.values())
     assert now_ms - oldest_ms == STALE_MS
+
+
+def ordered(engine: EngineId, kind: OrderKind = OrderKind.DRAIN) -> EngineOrder:
+    return EngineOrder(region=REGION, engine=engine, kind=kind, note="why")
+
+
+@pytest.mark.parametrize("kind", OrderKind)
+async def test_an_order_keeps_requests_and_loads_away_until_it_is_released(
+    setting: Setting, kind: OrderKind
+) -> None:
+    setting.tell(A, B)
+    assert setting.state.orders_changed([ordered(A, kind)]) == (A,)
+    assert (setting.refusal(A), setting.winner()) == (Reason.DRAINING, B)
+    assert not setting.state.may_send(A)
+    assert not setting.state.may_load(A)
+    assert setting.state.orders_changed([ordered(A, kind)]) == ()
+    assert setting.state.orders_changed([ordered(B, kind)]) == (A, B)
+    assert (setting.refusal(B), setting.winner()) == (Reason.DRAINING, A)
+    assert setting.state.orders_changed([]) == (B,)
+    assert setting.refusal(B) is None
+
+
+async def test_an_order_holds_for_an_engine_that_comes_later_or_again(setting: Setting) -> None:
+    setting.state.orders_changed([ordered(A)])
+    assert not setting.state.may_send(A)
+    for _ in range(2):
+        setting.tell(A, B)
+        assert setting.refusal(A) is Reason.DRAINING
+        setting.tell(B)
+        setting.state.node_removed(NODE)
+
+
+async def test_an_engine_is_idle_once_a_newer_sample_shows_nothing(setting: Setting) -> None:
+    setting.tell(A)
+    setting.tell(A)
+    setting.tell(A)
+    assert setting.state.shown.use(A).idle is True
+    decision = setting.state.decide(QUERY, "axiom")
+    setting.state.orders_changed([ordered(A)])
+    assert setting.state.shown.use(A) == EngineUse(ordered(A), in_flight=1, idle=False)
+    setting.state.release(decision.booking)
+    assert setting.state.shown.use(A).idle is None
+    setting.tell(A)
+    # It may have been taken before the order.
+    assert setting.state.shown.use(A).idle is None
+    setting.tell(A, running=1)
+    assert setting.state.shown.use(A).idle is False
+    setting.tell(A, waiting=1)
+    assert setting.state.shown.use(A).idle is False
+    setting.tell(A)
+    assert setting.state.shown.use(A).idle is True
+    setting.peer(A, 3, seq=1)
+    assert setting.state.shown.use(A) == EngineUse(ordered(A), in_flight=3, idle=False)
+    setting.peer(A, 0, seq=2)
+    await setting.clock.advance(LAPSE_MS)
+    assert setting.state.shown.use(A).idle is None
+
+
+async def test_who_serves_alone(setting: Setting) -> None:
+    def alone(engine: EngineId) -> bool:
+        known = setting.state.engines
+        return serves_alone(known[engine], known.values())
+
+    setting.tell(A)
+    assert alone(A)
+    setting.tell(A, B)
+    assert not alone(A)
+    setting.state.orders_changed([ordered(B)])
+    assert alone(A)
+    assert not alone(B)
+    setting.state.orders_changed([])
+    setting.state.agent_died(NODE)
+    assert not alone(A)
