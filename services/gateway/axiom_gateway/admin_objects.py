@@ -56,7 +56,13 @@ class ListAsked(BaseModel):
     )
     sort: Annotated[str, Field(max_length=200)] | None = None
     limit: Annotated[int, Field(ge=1, le=rest.PAGE_MAX)] = rest.PAGE_DEFAULT
-    cursor: Annotated[str, Field(max_length=rest.CURSOR_MAX)] | None = None
+    cursor: (
+        Annotated[
+            str,
+            Field(max_length=rest.CURSOR_MAX, json_schema_extra={"pattern": "^[A-Za-z0-9_-]*$"}),
+        ]
+        | None
+    ) = None
 
     def of(self, shape: type[BaseModel], name: str) -> ListQuery:
         """The query that these parameters ask of the list `name`."""

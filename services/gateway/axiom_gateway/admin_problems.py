@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -178,11 +179,15 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> Iterable[str]:
-    """The methods of a path: one path's methods are routes of their own, in several routers."""
+    """The methods of a path: each is a route of its own. Of two that fit, as `/engines/{engine}`
+    and `/engines/{engine}:drain` do, the longer one is meant."""
+    found: dict[str, list[str]] = {}
     for method in _METHODS:
         scope = {**request.scope, "method": method}
-        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
-            yield method
+        for route in request.app.routes:
+            if isinstance(route, APIRoute) and route.matches(scope)[0] is Match.FULL:
+                found.setdefault(route.path, []).append(method)
+    return found[max(found, key=len)]
 
 
 async def _on_defect(_: Request, error: Exception) -> Response:

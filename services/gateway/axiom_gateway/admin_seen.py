@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from axiom_common.errors import NotFoundError
 from axiom_common.model.access import Role
@@ -20,6 +21,15 @@ from axiom_gateway.watch import EVENT_STREAM, NAMED_MAX, Watches, WatchResponse
 WatchedNodes = Annotated[tuple[str, ...], Query(max_length=NAMED_MAX)]
 _JSON = "application/json"
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENT_STREAM: {}}}}
+
+
+class WithoutVerb(StringConvertor):
+    """In a path: what has no verb at its end."""
+
+    regex = "[^/:]+"
+
+
+register_url_convertor("without_verb", WithoutVerb())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +95,10 @@ def add_seen(router: APIRouter, view: Callable[[], AdminView], watches: Watches)
         return _page(items, cursor, view())
 
     @router.get(
-        "/engines/{engine}", response_model=views.EngineView, dependencies=needs, tags=["engines"]
+        "/engines/{engine:without_verb}",
+        response_model=views.EngineView,
+        dependencies=needs,
+        tags=["engines"],
     )
     async def get_engine(engine: str) -> Response:
         node, _, name = engine.partition(".")
