@@ -180,13 +180,14 @@ class BlockMirror:
             self.uncredited[Uncredited.UNKNOWN_MEDIUM] += len(event.hashes)
             return
         parent = None if event.parent is None else self._blocks.get(event.parent)
+        is_report = self._is_report(event)
         reader: ChainReader | None = None
         for position, name in enumerate(event.hashes):
             block = self._blocks.get(name)
             if block is None:
                 why = self._why_not(event, position, parent)
                 if why is not None:
-                    self._leave_out(event, position, why)
+                    self._leave_out(event, position, why, is_report=is_report)
                     return
                 scope = parent.scope if parent else self._first_scope(event)
                 self._block_size = event.block_size
@@ -195,9 +196,10 @@ class BlockMirror:
                 tokens = tuple(event.tokens[start : start + event.block_size])
                 block = self._grow(reader, parent, scope, name, tokens)
                 if block is None:
-                    self._leave_out(event, position + 1, Uncredited.UNKNOWN_PARENT)
+                    why = Uncredited.UNKNOWN_PARENT
+                    self._leave_out(event, position + 1, why, is_report=is_report)
                     return
-            self._keep(block, event)
+            self._keep(block, event.medium, is_report=is_report)
             parent = block
 
     def _why_not(
@@ -223,7 +225,17 @@ class BlockMirror:
         assert isinstance(scope, PrefixScope)
         return scope
 
-    def _leave_out(self, event: BlocksStored, position: int, why: Uncredited) -> None:
+    def _is_report(self, event: BlocksStored) -> bool:
+        """Whether an event tells of blocks that the engine held already, at a request's wish.
+
+        It tells of them from the first one on; a chain's first block is hardly ever held twice.
+        """
+        first = self._blocks.get(event.hashes[0]) if event.hashes else None
+        return event.parent is None and first is not None and first.copies > 0
+
+    def _leave_out(
+        self, event: BlocksStored, position: int, why: Uncredited, *, is_report: bool
+    ) -> None:
         """No block from `position` on is added; those known already are where they are told."""
         unknown = 0
         for name in event.hashes[position:]:
@@ -231,7 +243,7 @@ class BlockMirror:
             if block is None:
                 unknown += 1
             else:
-                self._keep(block, event)
+                self._keep(block, event.medium, is_report=is_report)
         self.uncredited[why] += unknown
 
     def _grow(
@@ -281,15 +293,11 @@ class BlockMirror:
             [token for part in reversed(tokens) for token in part][before:],
         )
 
-    def _keep(self, block: _Block, event: BlocksStored) -> None:
-        """`block` lies on the event's medium.
-
-        An engine may hold a block twice, and tells of each copy; but at a request's wish it also
-        tells of all it held already, from the first block on. Those are no copies.
-        """
-        if event.medium in LOWER_MEDIA:
-            block.lower |= LOWER_MEDIA[str(event.medium)]
-        elif event.parent is not None or not block.copies:
+    def _keep(self, block: _Block, medium: str | None, *, is_report: bool) -> None:
+        """`block` lies on `medium`; in HBM an engine may hold several copies of it."""
+        if medium in LOWER_MEDIA:
+            block.lower |= LOWER_MEDIA[str(medium)]
+        elif not is_report or not block.copies:
             block.copies += 1
         self._reach_on(block)
 
