@@ -13,7 +13,7 @@ first, and put only if it is still as it was read: what others change meanwhile 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -129,17 +129,22 @@ def parse_declarations(text: str) -> list[Put]:
 
 
 async def apply_declarations(
-    target: Target, puts: list[Put], *, dry_run: bool = False
+    target: Target,
+    puts: list[Put],
+    *,
+    dry_run: bool = False,
+    on_put: Callable[[int], None] = lambda _count: None,
 ) -> list[Applied]:
     """Put all to the gateway, in the order given; base models before adapters.
 
     An item that is refused does not stop the others. Once the gateway gives no answer, what was not
-    put yet is `unavailable` as well. A dry run tells what would become of each.
+    put yet is `unavailable` as well. A dry run tells what would become of each. `on_put` hears how
+    many are done by now.
     """
     results: list[Applied] = []
     models = frozenset(put.name for put in puts if put.kind is Kind.BASE_MODEL)
     async with admin_of(target) as admin:
-        applier = _Applier(admin, models, dry_run=dry_run)
+        applier = _Applier(admin, models, on_put, dry_run=dry_run)
         for kind in Kind:
             results += await applier.apply([put for put in puts if put.kind is kind])
     return results
@@ -148,10 +153,19 @@ async def apply_declarations(
 class _Applier:
     """`models` are the base models of the file, which may be unknown in a dry run."""
 
-    def __init__(self, admin: Admin, models: frozenset[str], *, dry_run: bool) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        models: frozenset[str],
+        on_put: Callable[[int], None],
+        *,
+        dry_run: bool,
+    ) -> None:
         self._admin = admin
         self._models = models
         self._dry_run = dry_run
+        self._on_put = on_put
+        self._done = 0
         self._away = ""
 
     async def apply(self, puts: list[Put]) -> list[Applied]:
@@ -161,6 +175,8 @@ class _Applier:
         async def work(items: Iterator[tuple[int, Put]]) -> None:
             for index, put in items:
                 results[index] = await self._apply(put)
+                self._done += 1
+                self._on_put(self._done)
 
         async with asyncio.TaskGroup() as group:
             for number in range(min(PUTS_AT_ONCE, len(puts))):

@@ -40,15 +40,15 @@ def plain_table(*heads: str, right: tuple[str, ...] = ()) -> Table:
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Callable[[int], None]]:
+def counting(what: str, *, doing: str = "reading") -> Iterator[Callable[[int], None]]:
     """Tell people how many there are by now, in a line that goes at the end. Scripts see nothing of
     it."""
     console = progress_console()
     if not console.is_terminal:
         yield lambda _count: None
         return
-    with console.status(f"reading {what}") as line:
-        yield lambda count: line.update(f"reading {what}: {count}")
+    with console.status(f"{doing} {what}") as line:
+        yield lambda count: line.update(f"{doing} {what}: {count}")
 
 
 class HasStaleness(Protocol):

@@ -63,7 +63,11 @@ async def test_a_dry_run_says_what_would_become_of_each_and_changes_nothing() ->
         text = file_of("new", "old")
         await applied(target, file_of("old"))
         with_model = json.dumps(json.loads(text) | {"base_models": [{"name": "base"}]})
-        told = await applied(target, with_model, dry_run=True)
+        counts: list[int] = []
+        told = await apply_declarations(
+            target, parse_declarations(with_model), dry_run=True, on_put=counts.append
+        )
+        assert counts == [1, 2, 3]
         assert [(one.put.name, one.result, one.detail) for one in told] == [
             ("base", Result.CREATED, ""),
             ("new", Result.CREATED, ""),

@@ -37,7 +37,9 @@ async def apply_command(
 ) -> bool:
     """Declare the base models and adapters of a file. Nothing is withdrawn, and what others change
     at the same time is left to them."""
-    applied = await apply_declarations(target, _read(file), dry_run=dry_run)
+    puts = _read(file)
+    with counting("declarations", doing="putting") as on_put:
+        applied = await apply_declarations(target, puts, dry_run=dry_run, on_put=on_put)
     if as_json:
         figures = [_applied_figures(one) for one in applied]
         print_figures({"applied": figures, "dry_run": dry_run})
