@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import asdict, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +24,7 @@ from axiom_common.model import adapter, decision, engine, engine_order, ensure, 
 from axiom_common.model.adapter import BaseModelSpec
 from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter
+from axiom_common.model.prefix import PrefixScope, chain
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import Tenant
 from axiom_common.state.region_view import EngineBeat, NodeBeat
@@ -239,6 +240,31 @@ def admin_routes() -> list[str]:
     )
 
 
+def prefix_chains() -> list[dict[str, Any]]:
+    """Scopes and texts with their links."""
+    texts = (("The contract says: naïve café, 日本語. ", 8), ("0123456789abcdef", 600))
+    scopes = (
+        PrefixScope(base_model="llama", revision="1"),
+        PrefixScope(
+            base_model="llama",
+            revision="1",
+            adapter=EngineAdapter("support-bot~3"),
+            cache_salt="tenant-a",
+        ),
+    )
+    return [
+        {
+            "scope": asdict(scope),
+            "seed": f"{scope.seed:016x}",
+            "text": text,
+            "times": times,
+            "links": [f"{link:016x}" for link in chain(scope, text.encode() * times)],
+        }
+        for scope in scopes
+        for text, times in texts
+    ]
+
+
 def _tag(kind: type[Any]) -> str:
     return str(kind.__struct_config__.tag)
 
@@ -260,6 +286,7 @@ def vectors() -> dict[str, bytes]:
         files[f"{name}.json"] = _json(names_of(module))
     files["enums.json"] = _json(enums())
     files["admin-routes.json"] = _json(admin_routes())
+    files["prefix-chain.json"] = _json(prefix_chains())
     return files
 
 
