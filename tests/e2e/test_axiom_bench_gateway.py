@@ -20,6 +20,8 @@ KEYS = {
     "added_ms_p99",
     "first_byte_ms",
     "first_byte_ms_64",
+    "cpu_us_small_without_telemetry",
+    "telemetry_share",
 }
 
 
@@ -41,5 +43,7 @@ async def test_the_figures_of_a_short_run(tmp_path: Path) -> None:
     figures = found["peers"]["axiom"]
     assert set(figures) == KEYS
     assert all(figures[key] > 0 for key in KEYS if key.startswith("cpu_us"))
+    # How much it is says a longer run, on a machine that does nothing else.
+    assert figures["telemetry_share"] < 1
     # The engine itself takes 5 ms to its first byte.
     assert figures["first_byte_ms"] > 5

@@ -8,6 +8,7 @@ import pytest
 
 from axiom_cli.bench.document import BEGIN, END, write_section
 from axiom_cli.bench.gateway import Measured, Round, figures_of
+from axiom_cli.bench.telemetry_cost import in_turns
 from axiom_cli.bench.tools import LoadResult
 from axiom_common.errors import InvalidInputError
 
@@ -50,6 +51,30 @@ def test_cpu_is_the_least_of_the_rounds_and_latency_the_median_of_what_is_added(
 def test_requests_for_adapters_are_told_where_they_were_measured() -> None:
     rounds = [one_round(0.2, 3.0, 1.0, **{"small-adapter": measured(0.4)})]
     assert figures_of("router", rounds)["cpu_us_small_adapter"] == 4000.0
+
+
+def test_the_cost_of_telling_is_what_is_left_between_the_best_turns_of_two_gateways() -> None:
+    rounds = [
+        one_round(0.2, 3.0, 1.0, told=measured(told), untold=measured(untold))
+        for told, untold in ((0.25, 0.19), (0.2, 0.18), (0.22, 0.2))
+    ]
+    found = figures_of("router", rounds)
+    assert found["cpu_us_small_without_telemetry"] == 1800.0
+    assert found["telemetry_share"] == 0.1
+    assert "telemetry_share" not in figures_of("router", [one_round(0.2, 3.0, 1.0)])
+
+
+async def test_turns_change_who_begins_and_the_cheapest_of_each_counts() -> None:
+    order: list[str] = []
+    costs = {"told": [4.0, 3.0, 5.0, 6.0], "untold": [2.0, 9.0, 1.0, 8.0]}
+
+    async def turn(name: str) -> float:
+        order.append(name)
+        return costs[name][order.count(name) - 1]
+
+    best = await in_turns(lambda: turn("told"), lambda: turn("untold"), cost=lambda cost: cost)
+    assert best == (3.0, 1.0)
+    assert order == ["told", "untold", "untold", "told"] * 2
 
 
 TOLD = {

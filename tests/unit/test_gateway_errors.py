@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from axiom_common.model.decision import Decision, Query
+from axiom_common.model.decision import Candidate, Decision, LoadKind, Query
 from axiom_common.model.ids import EngineAdapter
+from axiom_common.model.outcome import Ending, Outcome, Usage
 from axiom_common.model.reason import Reason
 from axiom_common.policy.profile import AXIOM
-from axiom_gateway.decisions import DecisionLog, DecisionRecord
+from axiom_gateway.decisions import ENDED_MAX, DecisionLog, DecisionRecord, RequestRecord
 from axiom_gateway.errors import NAMES_SHOWN_MAX, from_engine, refused, unknown_model
 from axiom_gateway.rewrite import Renaming
 
@@ -121,6 +122,35 @@ def test_the_log_of_decisions_keeps_the_latest_ids_with_all_their_tries() -> Non
     assert log.get("a") is None
     assert _attempts(log, "b") == [1, 2]
     assert _attempts(log, "c") == [1]
+
+
+def test_what_ended_is_given_as_it_was_kept_packed_or_not_yet() -> None:
+    log = DecisionLog(ids_max=2 * ENDED_MAX)
+    best = Candidate("node.engine", 0, 1.5, 0.25, (1.0,) * 6, (0.5,) * 6)
+    kept = {}
+    for number in range(ENDED_MAX + 1):
+        decision_id = f"id-{number}"
+        decision = Decision(
+            profile="axiom",
+            winner=best,
+            runners_up=(best,),
+            load=LoadKind.JOIN,
+            refusals={Reason.DRAINING: 2},
+        )
+        query = Query(base_model="base", affinity_hash=2**64 - 1)
+        record = DecisionRecord(decision_id, 0.5, 1, query, decision, AXIOM.weight_of_each)
+        outcome = Outcome(
+            *(Ending.BROKEN, 200, Reason.ENGINE_FAILED, "node.engine", 1),
+            *(0.0, None, 9.5, None, 0.25, Usage(12, None, 3)),
+        )
+        kept[decision_id] = RequestRecord((record,), outcome)
+        log.add(record)
+        log.end(decision_id, outcome)
+    log.add(record._replace(id="under-way"))
+    under_way = log.get("under-way")
+    assert under_way is not None
+    assert under_way.outcome is None
+    assert {decision_id: log.get(decision_id) for decision_id in kept} == kept
 
 
 def _attempts(log: DecisionLog, decision_id: str) -> list[int]:
