@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.contract import golden_examples as golden
 
@@ -45,6 +46,15 @@ def test_what_is_sent_is_as_committed(name: str) -> None:
 def test_a_committed_message_reads_as_its_example(message: Any) -> None:
     payload = golden.from_hex(committed(f"{type(message).__struct_config__.tag}.hex"))
     assert schemas.decode(payload, type(message)) == message
+
+
+def test_a_vector_of_before_does_not_say_what_its_gateway_has_taken_over() -> None:
+    """A field that was added, in a message of a gateway that does not know it."""
+    (now,) = (m for m in golden.MESSAGES if isinstance(m, schemas.InFlightReport))
+    before = msgspec.msgpack.decode(schemas.encode(now))
+    del before["applied"]
+    read = schemas.decode(msgspec.msgpack.encode(before), schemas.InFlightReport)
+    assert read == msgspec.structs.replace(now, applied=None)
 
 
 def test_the_committed_beat_reads_as_its_example() -> None:

@@ -193,3 +193,32 @@ async def test_a_drain_under_load_fails_no_request_and_lets_nothing_new_in(place
         await load.served_by(engine, 2)
         assert sum(load.served.values()) - load.served[engine] > others
     assert not load.failed, load.failed[:5]
+
+
+async def test_the_commands_of_engines(place: Place) -> None:
+    first, second = place.stack.options.engine_ids[:2]
+    url = place.gateways[0]
+
+    async def told(*arguments: str) -> tuple[int, str, str]:
+        process = await axiom(place, "engines", *arguments, url=url)
+        out, err = await process.communicate()
+        return process.returncode or 0, out.decode(), err.decode()
+
+    cordoned, tried, unknown = await asyncio.gather(
+        told("cordon", first, "--note", "[b]fan[/b]"),
+        told("drain", second, "--dry-run", "--json"),
+        told("drain", "node-9.none", "--json"),
+    )
+    assert cordoned[:2] == (0, f"{first} cordoned: no new request goes there\n"), cordoned
+    assert json.loads(tried[1])["engine"]["order"] == "drain"
+    assert (unknown[0], json.loads(unknown[1])["error"]["code"]) == (1, "not-found")
+    listed, shown, table = await asyncio.gather(
+        told("list", "--filter", "order=cordon", "--json"), told("show", first), told("list")
+    )
+    (only,) = json.loads(listed[1])["engines"]
+    assert (only["engine"], only["order"], only["order_note"]) == (first, "cordon", "[b]fan[/b]")
+    assert shown[0] == table[0] == 0
+    assert "cordon" in shown[1]
+    assert all(engine in table[1] for engine in place.stack.options.engine_ids)
+    released = await told("release", first)
+    assert released[:2] == (0, f"{first} released\n")

@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 from tests.eventually import eventually
 from tests.gateway_region import (
+    ADMIN_SECRET,
     BASE_MODEL,
+    COMPLETIONS,
     NODE,
     REGION,
     Answer,
@@ -22,12 +25,15 @@ from tests.gateway_region import (
     served,
 )
 
+from axiom_cli.admin import Target, admin_of
+from axiom_cli.engine_drain import Deadline, NotIdleError, ordered, until_idle
 from axiom_common.model.engine_order import EngineOrder, OrderKind
 from axiom_common.model.ids import EngineId
 from axiom_common.ports.registry import Entry
 from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.testing.registry import FakeBucket, FakeRegistry
 from axiom_common.wire import keys
+from axiom_common.wire.engine_orders import EngineOrderPost
 from axiom_gateway import everywhere
 from axiom_gateway.engine_http import EngineConnection
 from axiom_gateway.settings import GatewaySettings
@@ -69,6 +75,10 @@ async def drained(gateway: Gateway, engine: SimEngine) -> float | None:
 def problem(answer: Answer) -> tuple[int, str]:
     assert answer.headers["content-type"] == "application/problem+json"
     return answer.status, answer.json["code"]
+
+
+def target(gateway: Gateway) -> Target:
+    return Target(gateway.url, ADMIN_SECRET)
 
 
 async def booked_on(region: Region, gateway: Gateway) -> SimEngine:
@@ -309,6 +319,57 @@ async def test_the_last_engine_of_a_base_model_is_ordered_only_by_force() -> Non
         none = await one.ask(BASE_MODEL)
         assert (none.status, none.error["code"]) == (503, "no-engine")
         assert "2 draining" in none.error["message"]
+
+
+async def test_the_cli_asks_again_until_the_order_holds_everywhere() -> None:
+    async with two_gateways() as (region, one, two), admin_of(target(one)) as admin:
+        engine, _ = region.engines
+        two.bus.disconnect()
+        told: list[str] = []
+
+        def hear(line: str) -> None:
+            told.append(line)
+            region.owner.create_task(two.bus.reconnect(), name="back")
+
+        view = await ordered(
+            admin, engine.id, "drain", EngineOrderPost(), Deadline.within(30), hear
+        )
+        assert (view.order, len(told)) == ("drain", 1)
+        assert "two" in told[0]
+        seen = await until_idle(admin, engine.id, Deadline.within(30), lambda _: None)
+        assert seen is not None
+        assert seen.idle
+
+
+async def test_the_cli_gives_up_in_time_and_says_what_is_still_there(
+    lone: tuple[Region, Gateway],
+) -> None:
+    region, gateway = lone
+    engine, _ = region.engines
+    async with admin_of(target(gateway)) as admin, asyncio.TaskGroup() as group:
+        while not engine.running:
+            group.create_task(gateway.ask(BASE_MODEL, tokens=8))
+            engine.sim.loop.faults.slow_factor = 100.0
+            await asyncio.sleep(0.02)
+        await drained(gateway, engine)
+        with pytest.raises(NotIdleError, match=r"[0-9] in flight.*stands"):
+            await until_idle(admin, engine.id, Deadline.within(0.1), lambda _: None)
+        engine.sim.loop.faults.slow_factor = 1.0
+        await until_idle(admin, engine.id, Deadline.within(30), lambda _: None)
+        # What no gateway sent is seen too.
+        engine.sim.loop.faults.slow_factor = 200.0
+        body = {"model": BASE_MODEL, "prompt": "x", "max_tokens": 10}
+        async with aiohttp.ClientSession() as session:
+            stranger = group.create_task(session.post(f"{engine.url}{COMPLETIONS}", json=body))
+            await eventually(lambda: gateway.app.state.shown.use(engine.id).idle is False)
+            with pytest.raises(NotIdleError, match=r"no gateway has a request there.*reports 1"):
+                await until_idle(admin, engine.id, Deadline.within(0.1), lambda _: None)
+            engine.sim.loop.faults.slow_factor = 1.0
+            (await stranger).release()
+        assert (await order(gateway, engine, "release")).status == 200
+        with pytest.raises(NotIdleError, match="released"):
+            await until_idle(admin, engine.id, Deadline.within(5), lambda _: None)
+        assert await until_idle(admin, "gone.e1", Deadline.within(5), lambda _: None) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from axiom_cli.admin_client import ListAsked
 from axiom_cli.commands.options import AsJson, DryRun, Filters, Sort
 from axiom_cli.commands.running import asks_gateway
 from axiom_cli.engine_drain import Deadline, ordered, until_idle
-from axiom_cli.node_text import in_flight, share
+from axiom_cli.node_text import in_flight
 from axiom_cli.output import counting, plain_table, print_figures, progress_console, table_console
 from axiom_common.model.engine_order import NOTE_MAX
 from axiom_common.wire.engine_orders import EngineOrderPost, EngineOrderView
@@ -152,8 +152,9 @@ def _tell(view: EngineOrderView, what: str, *, as_json: bool, dry_run: bool = Fa
 
 
 def _table(*engines: EngineView) -> Table:
-    numbers = ("in flight", "running", "waiting", "KV", "adapters")
+    numbers = ("in flight", "runs/waits", "adapters")
     table = plain_table("engine", "base model", "status", "order", *numbers, "note", right=numbers)
+    table.columns[0].no_wrap = True
     for one in engines:
         order = one.order or "–"
         table.add_row(
@@ -162,9 +163,7 @@ def _table(*engines: EngineView) -> Table:
             one.status,
             f"{order}, idle" if one.order and one.idle else order,
             str(one.in_flight),
-            str(one.running),
-            str(one.waiting),
-            share(one.kv_usage),
+            f"{one.running}/{one.waiting}",
             f"{len(one.residents)}/{one.hbm_slots}",
             escape(one.order_note or ""),
         )

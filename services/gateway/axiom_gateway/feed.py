@@ -85,6 +85,7 @@ class RegionFeed:
         """Listen to the bus."""
         await self._bus.subscribe(subjects.all_node_reports(self._region), self._on_report)
         await self._bus.subscribe(subjects.all_inflight(self._region), self._on_vector)
+        self._bus.on_reconnect(self._heard_again)
 
     async def bootstrap(self) -> None:
         """Read the shadow cache until it worked once; then only look whether it is there."""
@@ -166,6 +167,9 @@ class RegionFeed:
         if self._swept.frozen:
             found.append(LIVENESS_FROZEN)
         return tuple(found)
+
+    async def _heard_again(self) -> None:
+        self._hearing.interrupted(self._clock.now_ms())
 
     async def _on_report(self, subject: str, payload: bytes) -> None:
         try:
