@@ -112,12 +112,11 @@ def test_without_a_file_the_first_key_is_shown_once_on_standard_error(
 
     kind = ServerKind(name="gateway", scheme="http", command=command, serving=lambda _: True)
     gateway = ChildServer(kind, tmp_path)
-    for start in range(2):
+    for _ in range(2):
         with running(gateway):
             until(lambda: any("in force" in line for line in told(gateway)))
             (secret,) = [line.split()[-1] for line in told(gateway) if "axk-" in line]
-            until(lambda: asked(f"{gateway.url}/admin/v1/keys", secret)[0] != 503)
-            assert asked(f"{gateway.url}/admin/v1/keys", secret)[0] == 200, start
+            until_opened(f"{gateway.url}/admin/v1/keys", secret)
     # The second start made none.
     assert len(told(gateway)) == 2
 
@@ -126,6 +125,12 @@ def until(condition: Callable[[], bool]) -> None:
     """Wait; the test's own timeout bounds it."""
     while not condition():
         time.sleep(0.05)
+
+
+def until_opened(url: str, secret: str) -> None:
+    """Wait until the gateway knows of keys, and takes this one."""
+    until(lambda: asked(url, secret)[0] != 503)
+    assert asked(url, secret)[0] == 200
 
 
 def told(gateway: ChildServer) -> list[str]:
