@@ -243,6 +243,13 @@ def test_the_image_sets_what_tests_set_in_its_place() -> None:
     assert variables == IMAGE_ENVIRONMENT
 
 
+def test_the_image_exposes_and_checks_the_gateways_own_ports() -> None:
+    port, ops_port = (GatewaySettings.model_fields[name].default for name in ("port", "ops_port"))
+    text = DOCKERFILE.read_text()
+    assert re.findall(r"^EXPOSE (.+)$", text, flags=re.MULTILINE) == [f"{port} {ops_port}"]
+    assert re.findall(r"http://127\.0\.0\.1:(\d+)/readyz", text) == [str(ops_port)]
+
+
 def test_a_wheel_holds_every_package() -> None:
     """What is installed for development finds packages that a wheel would lack."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
