@@ -10,11 +10,12 @@ NATIVE_BUILD := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CARGO_TARGET_DIR="$(CURDIR)/
 PROMETHEUS := .cache/prometheus
 
 PEERS := .peers
+PEER_dynamo := ai-dynamo-runtime==1.6.1
 PEER_litellm := litellm[proxy]==1.80.5
 PEER_sglang-router := sglang-router==0.3.2
 PEER_vllm-router := vllm-router==0.1.17
 
-.PHONY: help setup demo up test lint test-engine test-native wheels bench bench-peers lock clean
+.PHONY: help setup demo up test lint test-engine test-native test-native-sanitized wheels bench bench-peers lock clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -45,6 +46,11 @@ test-native: $(STAMP)  ## the compiled part's own checks: rustfmt, clippy, its t
 	cd libs/axiom_native && cargo fmt --check
 	cd libs/axiom_native && $(NATIVE_BUILD) cargo clippy --quiet --locked --all-targets --all-features -- -D warnings
 	cd libs/axiom_native && $(NATIVE_BUILD) cargo test --quiet --locked --release
+
+test-native-sanitized:  ## the compiled part's readers beside writers under a thread sanitizer; needs a nightly Rust
+	cd libs/axiom_native && CARGO_TARGET_DIR="$(CURDIR)/.cache/native-sanitized" RUST_TEST_THREADS=1 \
+		RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS="suppressions=tests/sanitizer.supp" \
+		cargo +nightly test --quiet --locked --release --target $$(rustc -vV | sed -n 's/host: //p') --test readers_beside_writers
 
 demo: $(STAMP)   ## replay public workload data through three policies; table and HTML report
 	@$(VENV)/bin/axiom demo
@@ -78,12 +84,19 @@ test-integration: $(STAMP)  ## traces in a real Jaeger, dashboards and rules on 
 bench: $(STAMP)  ## measure the gateway beside its peers, and write the figures into docs/benchmarks.md
 	$(VENV)/bin/axiom bench gateway --rounds 5 --document docs/benchmarks.md
 
-bench-peers: $(PEERS)/litellm/.ready $(PEERS)/sglang-router/.ready $(PEERS)/vllm-router/.ready $(PEERS)/nginx/.ready  ## install the routers that Axiom is measured beside
+bench-peers: $(patsubst %,$(PEERS)/%/.ready,litellm sglang-router vllm-router nginx dynamo dynamo_crate)  ## install what Axiom is measured beside
 
 $(PEERS)/nginx/.ready:
 	@mkdir -p $(@D)
 	@command -v nginx >/dev/null || { cd $(@D) && apt-get download nginx && dpkg -x nginx_*.deb . && rm nginx_*.deb; } \
 		|| echo "no nginx here, and no Debian package to be had: it will be absent"
+	@touch $@
+
+$(PEERS)/dynamo_crate/.ready: libs/axiom_cli/bench/dynamo_crate/src/main.rs
+	@mkdir -p $(@D)
+	@if command -v cargo >/dev/null; then echo "compiling Dynamo's index into $(@D) ..."; \
+		cargo build --quiet --release --locked --manifest-path libs/axiom_cli/bench/dynamo_crate/Cargo.toml \
+		--target-dir $(@D); else echo "no cargo here: Dynamo's index in Rust will be absent"; fi
 	@touch $@
 
 $(PEERS)/%/.ready:

@@ -10,6 +10,7 @@ import typer
 
 from axiom_cli.bench.churn import ChurnOptions, bench_churn
 from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
+from axiom_cli.bench.index import IndexBenchOptions, bench_index
 from axiom_cli.bench.telemetry import TelemetryBenchOptions, bench_telemetry
 from axiom_cli.commands.options import AsJson
 from axiom_cli.commands.running import run
@@ -92,3 +93,18 @@ def bench_churn_command(
     )
     with told_errors(as_json=as_json):
         run(bench_churn(options))
+
+
+@app.command("index")
+def bench_index_command(
+    chunks: Annotated[int, typer.Option(min=100_000, max=4_000_000, help="Stored.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="All in turn, so often.")] = 3,
+    peers_dir: Annotated[
+        Path, typer.Option("--dir", file_okay=False, help="Where `make bench-peers` put others.")
+    ] = Path(".peers"),
+    as_json: AsJson = False,
+) -> None:
+    """Look-ups, writing and memory of the prefix state index, and of Dynamo's."""
+    options = IndexBenchOptions(chunks=chunks, rounds=rounds, peers_dir=peers_dir, as_json=as_json)
+    with told_errors(as_json=as_json):
+        bench_index(options)

@@ -20,6 +20,10 @@ pub const ANNOUNCED: usize = 12;
 pub const HASH: usize = 8;
 /// Making room in a full shard frees one in so many entries.
 const ROOM_SHARE: usize = 16;
+/// Garbage is collected whenever so much more of it is there: one bag of the epochs.
+const BAG: usize = 64;
+/// Bags that one collection frees.
+const BAGS_A_COLLECTION: usize = 8;
 /// So many items ahead their cache lines are asked for.
 const AHEAD: usize = 12;
 
@@ -60,6 +64,8 @@ pub struct Index {
     entries_max: usize,
     shard_max: usize,
     dropped: AtomicU64,
+    /// Holder sets that were replaced, so far.
+    retired: AtomicUsize,
     snapshots: Mutex<HashMap<u32, Snapshot>>,
     open: AtomicUsize,
 }
@@ -77,6 +83,7 @@ impl Index {
             entries_max,
             shard_max: entries_max / SHARDS,
             dropped: AtomicU64::new(0),
+            retired: AtomicUsize::new(0),
             snapshots: Mutex::new(HashMap::new()),
             open: AtomicUsize::new(0),
         }
@@ -211,7 +218,7 @@ impl Index {
                     slot.tokens.store(tokens, Release);
                 }
                 if word != alone {
-                    change(guard, slot, word, engine, |before| before.max(level));
+                    self.change(guard, slot, word, engine, |before| before.max(level));
                 }
                 return;
             }
@@ -231,7 +238,11 @@ impl Index {
         shard.live.store(live, Relaxed);
         if live > self.shard_max {
             let too_many = live - (self.shard_max - self.shard_max / ROOM_SHARE);
-            shard.drop_deepest(guard, too_many);
+            for (slot, word) in shard.deepest(guard, too_many) {
+                slot.word.store(0, Release);
+                self.retire(guard, word);
+            }
+            shard.live.store(live - too_many, Relaxed);
             self.dropped.fetch_add(too_many as u64, Relaxed);
         }
     }
@@ -243,7 +254,7 @@ impl Index {
         let shard = self.shard(key);
         let mut writer = shard.writer.lock();
         if let Probe::Live(slot, word) = shard.table(guard).probe(key)
-            && change(guard, slot, word, engine, |before| lowered(before, planes)) == 0
+            && self.change(guard, slot, word, engine, |before| lowered(before, planes)) == 0
         {
             let live = shard.live.load(Relaxed) - 1;
             shard.live.store(live, Relaxed);
@@ -254,20 +265,52 @@ impl Index {
     /// Of what `engine` holds leave the planes that `kept` says. One shard after the other, so that
     /// a writer waits for one of them at most.
     fn retain(&self, engine: u32, kept: impl Fn(u64) -> Planes) {
+        let before = self.retired.load(Relaxed);
         for shard in &self.shards {
             let guard = &epoch::pin();
             let mut writer = shard.writer.lock();
             let mut live = shard.live.load(Relaxed);
             for (key, word, slot) in shard.table(guard).live() {
                 let planes = BOTH & !kept(key);
-                if change(guard, slot, word, engine, |before| lowered(before, planes)) == 0 {
+                if self.change(guard, slot, word, engine, |before| lowered(before, planes)) == 0 {
                     live -= 1;
                 }
             }
             shard.live.store(live, Relaxed);
             shard.shrink(guard, &mut writer, live);
         }
-        collect();
+        collect(self.retired.load(Relaxed) - before + SHARDS * BAG);
+    }
+
+    /// Publish what `engine` holds now; 0 when nobody holds the chunk any more. The shard is locked.
+    fn change(
+        &self,
+        guard: &Guard,
+        slot: Slot<'_>,
+        word: u64,
+        engine: u32,
+        next: impl Fn(Level) -> Level,
+    ) -> u64 {
+        // SAFETY: the word was read under `guard`; its shard's lock is held.
+        match unsafe { holders::change(word, engine, next) } {
+            Change::Done => word,
+            Change::Word(new) => {
+                slot.word.store(new, Release);
+                self.retire(guard, word);
+                new
+            }
+        }
+    }
+
+    fn retire(&self, guard: &Guard, word: u64) {
+        if !holders::is_pointer(word) {
+            return;
+        }
+        // SAFETY: no table has it any more; it is freed when nobody of this time is pinned.
+        unsafe { guard.defer_unchecked(move || holders::free(word)) };
+        if self.retired.fetch_add(1, Relaxed) % BAG == BAG - 1 {
+            guard.flush();
+        }
     }
 
     fn settle(&self, engine: u32, announced: &[u8], withdrawn: &[u8], tier: Tier) {
@@ -339,20 +382,19 @@ impl Shard {
     }
 
     /// By tokens, then by hash.
-    fn drop_deepest(&self, guard: &Guard, count: usize) {
-        let mut all: Vec<(u32, u64)> = self
+    fn deepest<'g>(
+        &self,
+        guard: &'g Guard,
+        count: usize,
+    ) -> impl Iterator<Item = (Slot<'g>, u64)> + use<'g> {
+        let mut all: Vec<_> = self
             .table(guard)
             .live()
-            .map(|(key, _, slot)| (slot.tokens.load(Relaxed), key))
+            .map(|(key, word, slot)| ((slot.tokens.load(Relaxed), key), slot, word))
             .collect();
-        all.select_nth_unstable_by(count - 1, |one, other| other.cmp(one));
-        for &(_, key) in &all[..count] {
-            if let Probe::Live(slot, word) = self.table(guard).probe(key) {
-                slot.word.store(0, Release);
-                retire(guard, word);
-            }
-        }
-        self.live.fetch_sub(count, Relaxed);
+        all.select_nth_unstable_by(count - 1, |one, other| other.0.cmp(&one.0));
+        all.truncate(count);
+        all.into_iter().map(|(_, slot, word)| (slot, word))
     }
 }
 
@@ -371,32 +413,6 @@ impl Drop for Index {
     }
 }
 
-/// Publish what `engine` holds now; 0 when nobody holds the chunk any more. The shard is locked.
-fn change(
-    guard: &Guard,
-    slot: Slot<'_>,
-    word: u64,
-    engine: u32,
-    next: impl Fn(Level) -> Level,
-) -> u64 {
-    // SAFETY: the word was read under `guard`; its shard's lock is held.
-    match unsafe { holders::change(word, engine, next) } {
-        Change::Done => word,
-        Change::Word(new) => {
-            slot.word.store(new, Release);
-            retire(guard, word);
-            new
-        }
-    }
-}
-
-fn retire(guard: &Guard, word: u64) {
-    if holders::is_pointer(word) {
-        // SAFETY: no table has it any more; it is freed when nobody of this time is pinned.
-        unsafe { guard.defer_unchecked(move || holders::free(word)) };
-    }
-}
-
 fn lowered(before: Level, planes: Planes) -> Level {
     match planes {
         0 => before,
@@ -406,8 +422,8 @@ fn lowered(before: Level, planes: Planes) -> Level {
 }
 
 /// Free what nobody can read any more now, not some messages later.
-fn collect() {
-    for _ in 0..4 {
+fn collect(garbage: usize) {
+    for _ in 0..garbage / (BAG * BAGS_A_COLLECTION) + 4 {
         epoch::pin().flush();
     }
 }

@@ -7,13 +7,13 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapOptions};
 
 /// Slots of one bucket, which is one cache line.
 const WAYS: usize = 3;
 const BUCKETS_MIN: usize = 4;
 /// From this size on a table is mapped, so that its memory goes back when it goes.
-const MAPPED_FROM_BYTES: usize = 64 * 1024;
+const MAPPED_FROM_BYTES: usize = 8 * 1024;
 /// A table is rebuilt when this share of its slots is used, and a new one has less than that live.
 const USED_MAX: f64 = 0.8;
 const LIVE_WHEN_NEW: f64 = 0.58;
@@ -141,9 +141,10 @@ impl Table {
 fn memory(len: usize) -> (*const Bucket, Memory) {
     let bytes = len * size_of::<Bucket>();
     if bytes >= MAPPED_FROM_BYTES
-        && let Ok(mut map) = MmapMut::map_anon(bytes)
+        && let Ok(mut map) = MmapOptions::new().len(bytes).populate().map_anon()
     {
-        // Zeroed, as empty buckets are, and aligned to a page.
+        // Zeroed, as empty buckets are, and aligned to a page. Populated: keys are spread over all
+        // of it at once, and a fault a page would take longer than all else in a rebuild.
         return (map.as_mut_ptr().cast::<Bucket>(), Memory::Mapped { _map: map });
     }
     let heap: Box<[Bucket]> = (0..len).map(|_| Bucket::default()).collect();

@@ -1,0 +1,157 @@
+"""`axiom bench index`: the prefix state index, compiled and in Python, and Dynamo's beside it.
+
+Each is measured in a process of its own, in turns, several rounds; of each figure the least counts,
+for other work on the same cores only ever adds. What is not built or installed is absent.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from axiom_cli.machine import commit, machine
+from axiom_cli.output import plain_table, print_figures, progress_console, table_console
+from axiom_common.errors import UnavailableError
+from axiom_common.runtime.native import is_native, which_runs
+
+WITHIN_S = 600.0
+MESSAGES_PER_S = 100_000
+SECONDS_BESIDE = 2
+AXIOM, TWIN, DYNAMO, CRATE, BESIDE = "axiom", "axiom_python", "dynamo", "dynamo_crate", "beside"
+_STORED = {AXIOM: ("_32", "_512"), TWIN: ("_32", "_512"), DYNAMO: ("",), CRATE: ("",)}
+"""Chunks a message; peers' are of 32."""
+_OWN = {
+    "lookup_512_us_half": "lookup_us_half",
+    "lookup_512_us_miss": "lookup_us_miss",
+    "lookup_512_us_1024_engines": "lookup_us_1024_engines",
+    "store_ns_further_holder": "store_ns_further",
+    "withdraw_ns": "withdraw_ns",
+    "bytes_per_first_holder": "bytes_per_first_holder",
+    "bytes_per_further_holder": "bytes_per_further_holder",
+    "rss_after_all_left_share": "rss_after_all_left_share",
+}
+_HERE = Path(__file__).parent
+_NATIVE = _HERE.parents[1] / "axiom_native"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexBenchOptions:
+    """`chunks`: how many are stored. `peers_dir`: where `make bench-peers` put the others."""
+
+    chunks: int
+    rounds: int
+    peers_dir: Path
+    as_json: bool
+
+
+def bench_index(options: IndexBenchOptions) -> None:
+    """Measure and print. UnavailableError when one of them fails."""
+    console = progress_console()
+    console.print(which_runs(), style="dim")
+    commands = _commands(options)
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
+    for number in range(options.rounds):
+        for name, command in commands.items():
+            console.print(f"round {number + 1}: {name}", style="dim")
+            rounds[name].append(_printed(name, command))
+    least = {name: _least(figures) for name, figures in rounds.items()}
+    figures = figures_of(options, least)
+    if options.as_json:
+        print_figures(figures)
+    else:
+        table_console().print(_table(figures))
+
+
+def _commands(options: IndexBenchOptions) -> dict[str, list[str]]:
+    """Of those that can be measured here."""
+    chunks = str(options.chunks)
+    work = [sys.executable, "-m", "axiom_cli.bench.index_work"]
+    commands = {TWIN: [*work, "python", chunks]}
+    if is_native():
+        commands[AXIOM] = [*work, "native", chunks]
+    dynamo = options.peers_dir / "dynamo" / "bin" / "python"
+    if dynamo.is_file():
+        commands[DYNAMO] = [str(dynamo), str(_HERE / "index_dynamo.py"), chunks]
+    crate = options.peers_dir / "dynamo_crate" / "release" / "dynamo_crate"
+    if crate.is_file():
+        commands[CRATE] = [str(crate), chunks]
+    if (beside := _beside_writer(options.peers_dir)) is not None:
+        commands[BESIDE] = [str(beside), chunks, str(MESSAGES_PER_S), str(SECONDS_BESIDE)]
+    return commands
+
+
+def _beside_writer(peers_dir: Path) -> Path | None:
+    """The program that reads and writes on two cores, built; None without cargo or its source."""
+    if shutil.which("cargo") is None or not _NATIVE.joinpath("Cargo.toml").is_file():
+        return None
+    target = peers_dir.absolute() / "axiom_native"
+    build = ["cargo", "build", "--quiet", "--locked", "--release", "--example", "beside_writer"]
+    try:
+        subprocess.run([*build, "--target-dir", target], cwd=_NATIVE, timeout=WITHIN_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"beside_writer was not built: {error}") from error
+    return target / "release" / "examples" / "beside_writer"
+
+
+def _printed(name: str, command: list[str]) -> dict[str, Any]:
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=True)
+        figures: dict[str, Any] = json.loads(ran.stdout)
+    except subprocess.CalledProcessError as error:
+        raise UnavailableError(f"{name} failed: {error.stderr[-500:]}") from error
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"{name} could not be measured: {error}") from error
+    return figures
+
+
+def _least(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """The least of each figure, at any depth; the most of a rate."""
+    return {
+        key: _least([figures[key] for figures in rounds])
+        if isinstance(value, dict)
+        else (max if key.endswith("_per_s") else min)(figures[key] for figures in rounds)
+        for key, value in rounds[0].items()
+    }
+
+
+def figures_of(options: IndexBenchOptions, least: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What is printed with --json. Without the compiled index the twin's figures stand alone."""
+    own = least.get(AXIOM, least[TWIN])
+    figures: dict[str, Any] = {
+        "chunks": options.chunks,
+        "lookup_512_us": {
+            name: least[name]["lookup_us"] for name in (AXIOM, TWIN, DYNAMO, CRATE) if name in least
+        },
+        "store_ns": {
+            f"{name}{size}": least[name][f"store_ns{size}"]
+            for name, sizes in _STORED.items()
+            if name in least
+            for size in sizes
+        },
+        **{key: own[of] for key, of in _OWN.items()},
+        "repeats": options.rounds,
+        "machine": machine(),
+        "commit": commit(),
+    }
+    if BESIDE in least:
+        beside = least[BESIDE]
+        figures["lookup_us_under_writes"] = {key: beside[key] for key in ("quiet", "writing")}
+        figures["messages_per_s"] = beside["messages_per_s"]
+    return figures
+
+
+def _table(figures: dict[str, Any]) -> Table:
+    table = plain_table("figure", "of", "value", right=("value",))
+    for key, value in figures.items():
+        parts = value if isinstance(value, dict) else {"": value}
+        for name, part in parts.items():
+            shown = f"{part:.3g}" if isinstance(part, float) else str(part)
+            table.add_row(key, name, shown)
+    return table
