@@ -67,13 +67,13 @@ def _kind(name: str, told: str, *, has_byte_tokens: bool = True) -> Kind:
 
 
 @cache
-def trained_byte_level() -> str:
-    """Llama 3's way to cut words, NFC before it; few merges."""
+def trained_byte_level(split: str = LLAMA_SPLIT, texts: tuple[str, ...] = SCRIPTS) -> str:
+    """Llama 3's way to cut words, or another; NFC before it; few merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(LLAMA_SPLIT), "isolated"),
+            pre_tokenizers.Split(Regex(split), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -83,7 +83,7 @@ def trained_byte_level() -> str:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(SCRIPTS * 4, trainer)
+    tokenizer.train_from_iterator(texts * 4, trainer)
     return tokenizer.to_str()
 
 

@@ -20,9 +20,10 @@ _TEXTS = (
     "日本語のテキストABC、中文没有空格。한국어 띄어쓰기 ไทย",
     "Привет, мир! Ünïcödé naïve café ﬁ ½ ① Ａ",
     "مرحبا بالعالم हिन्दी शब्द 👩‍👩‍👧‍👦 🙂👍🏽 🇩🇪🇫🇷",
+    "say \"hello there you, (see [what {comes <b>next /* of it 'all at once",
     "<|a|> [INST] </s> <0x41> \u2581x\u2581\u2581y ...---===>>> ,.;:!?",
 )
-_ENDINGS = ("", "'re", "s", "1", "\n", " ", " x", "。", "é", "語", "!")
+_ENDINGS = ("", "'re", "s", "1", "\n", " ", " x", "。", "é", "語", "!", '"', "'", ")]}>*/")
 _WORDS_MIN = 60
 """Words in all the texts together; a pre-tokenizer that finds fewer does not cut words."""
 
