@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from tests.servers import ChildServer
 from tests.service_process import service_process
 
 from axiom_cli.admin import Admin, Target, admin_of
@@ -47,6 +48,7 @@ class Place:
 
     stack: Stack
     gateways: tuple[str, str]
+    second: ChildServer
 
     def key_file(self) -> Path:
         return self.stack.options.run_dir / ADMIN_KEY
@@ -77,7 +79,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
             target = Target(second.url, stack.gateway.secret)
             async with admin_of(target) as admin:
                 await _until_sees(admin, len(options.engine_ids))
-            yield Place(stack, (stack.gateway.url, second.url))
+            yield Place(stack, (stack.gateway.url, second.url), second)
         finally:
             await asyncio.to_thread(second.stop)
 
@@ -105,7 +107,7 @@ class Load:
             while not self._stop:
                 turn += 7
                 model = BASE_MODEL if turn % 5 == 0 else f"adapter-{1 + turn % ADAPTERS:02d}"
-                await self._ask(session, model, tokens=8 if turn % 3 else 120)
+                await self._ask(session, model, tokens=8 if turn % 2 else 160)
 
     async def _ask(self, session: aiohttp.ClientSession, model: str, tokens: int) -> None:
         body = {
@@ -222,3 +224,7 @@ async def test_the_commands_of_engines(place: Place) -> None:
     assert all(engine in table[1] for engine in place.stack.options.engine_ids)
     released = await told("release", first)
     assert released[:2] == (0, f"{first} released\n")
+    # Who ends in order is waited for no longer.
+    await asyncio.to_thread(place.second.stop)
+    again = await told("cordon", first)
+    assert again == (0, f"{first} cordoned: no new request goes there\n", "")
