@@ -28,9 +28,11 @@ from tests.gateway_region import (
 from tests.scripted_engine import ScriptedEngine, Write, announce, whole
 
 from axiom_common.model.access import ApiKey
+from axiom_common.ports.registry import Entry
 from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.runtime.desired_watch import DesiredWatch
 from axiom_common.runtime.logging import Log
+from axiom_common.testing.registry import FakeRegistry
 from axiom_common.wire import keys, rest
 from axiom_gateway import everywhere, first_key
 from axiom_gateway.first_key import FIRST_KEY
@@ -217,6 +219,59 @@ async def test_a_key_is_good_at_all_gateways_from_its_answer_on_and_void_from_th
             assert [await asked(at, secret) for at in (gateway, peer)] == [403, 403]
             assert await asked(peer, ADMIN_SECRET, "DELETE", url) == 204
             assert [await asked(at, secret) for at in (gateway, peer)] == [401, 401]
+
+
+class Held:
+    """A registry whose watches tell no change while `gate` is shut."""
+
+    def __init__(self, registry: FakeRegistry) -> None:
+        self._registry = registry
+        self.gate = asyncio.Event()
+
+    async def bucket(self, name: str, **given: Any) -> Any:
+        held, bucket = self, await self._registry.bucket(name, **given)
+
+        class HeldBucket:
+            def __getattr__(self, method: str) -> Any:
+                return getattr(bucket, method)
+
+            async def watch(self, *, key: str | None = None) -> AsyncIterator[Entry | None]:
+                present = True
+                async for entry in bucket.watch(key=key):
+                    if not present:
+                        await held.gate.wait()
+                    present = present and entry is not None
+                    yield entry
+
+        return HeldBucket()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_change_that_a_peer_does_not_go_by_yet_is_not_acknowledged(
+    region: Region, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(everywhere, "EVERYWHERE_MS", 300.0)
+    secret = await made(gateway, "lagging", "viewer")
+    registry = region.registry
+    held = Held(registry)
+    region.registry = held  # type: ignore[assignment]
+    try:
+        async with served(region, gateway="peer-2") as peer:
+            peer.client.headers.clear()
+            assert await asked(peer, secret) == 200
+            url, admin = f"{KEYS}/lagging", key_header(ADMIN_SECRET)
+            async with gateway.client.delete(url, headers=admin) as refused:
+                told = await refused.json()
+            assert (refused.status, told["code"]) == (503, "not-everywhere")
+            assert "peer-2" in told["detail"]
+            assert [await asked(at, secret) for at in (gateway, peer)] == [401, 200]
+            # A secret is told all the same: nobody could ask for it again.
+            assert await made(gateway, "lagging", "viewer")
+            held.gate.set()
+            assert await asked(gateway, ADMIN_SECRET, "DELETE", url) == 204
+            assert await asked(peer, secret) == 401
+    finally:
+        region.registry = registry
 
 
 async def test_no_word_of_a_clients_about_itself_reaches_an_engine() -> None:
