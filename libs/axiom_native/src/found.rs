@@ -14,7 +14,13 @@ pub type Row = [u32; 3];
 #[derive(Default)]
 pub struct Found {
     seen: SmallVec<[u64; 32]>,
+    /// The last word within which all holders are that was added; 0: none.
     last: u64,
+    rows: Rows,
+}
+
+#[derive(Default)]
+struct Rows {
     any_tier: Vec<Row>,
     /// None while it says the same as `any_tier`.
     hbm: Option<Vec<Row>>,
@@ -58,15 +64,23 @@ impl Found {
                 self.last = word;
                 for code in codes {
                     let (at, bit) = place(engine_of(code));
+                    if self.seen.len() < at + 2 {
+                        self.seen.resize(at + 2, 0);
+                    }
                     let in_hbm = if in_hbm(code) { bit } else { 0 };
-                    self.add_pair(at, bit, in_hbm, tokens, depth);
+                    let seen = &mut self.seen[at..at + 2];
+                    self.rows.add(at / 2, [bit, in_hbm], seen, tokens, depth);
                 }
             }
             View::Bits(bits) => {
-                for (block, pair) in bits.chunks_exact(2).enumerate() {
+                if self.seen.len() < bits.len() {
+                    self.seen.resize(bits.len(), 0);
+                }
+                let pairs = bits.chunks_exact(2).zip(self.seen.chunks_exact_mut(2));
+                for (block, (pair, seen)) in pairs.enumerate() {
                     // What is held in HBM is held, also while a writer is between the two.
                     let (held, in_hbm) = (pair[0].load(Acquire), pair[1].load(Acquire));
-                    self.add_pair(2 * block, held | in_hbm, in_hbm, tokens, depth);
+                    self.rows.add(block, [held | in_hbm, in_hbm], seen, tokens, depth);
                 }
             }
         }
@@ -74,25 +88,31 @@ impl Found {
 
     /// Rows of any tier; those of HBM where they differ.
     pub fn rows(&self) -> (&[Row], Option<&[Row]>) {
-        (&self.any_tier, self.hbm.as_deref())
+        (&self.rows.any_tier, self.rows.hbm.as_deref())
     }
+}
 
-    /// 64 engines: who of them holds it, who in HBM.
+impl Rows {
+    /// 64 engines: who of them holds it, and in HBM; who of them was seen.
     #[inline]
-    fn add_pair(&mut self, at: usize, held: u64, in_hbm: u64, tokens: &AtomicU32, depth: u32) {
-        if self.seen.len() < at + 2 {
-            self.seen.resize(at + 2, 0);
-        }
-        let (new, new_in_hbm) = (held & !self.seen[at], in_hbm & !self.seen[at + 1]);
+    fn add(
+        &mut self,
+        block: usize,
+        held: [u64; 2],
+        seen: &mut [u64],
+        tokens: &AtomicU32,
+        depth: u32,
+    ) {
+        let (new, new_in_hbm) = (held[0] & !seen[0], held[1] & !seen[1]);
         if new | new_in_hbm == 0 {
             return;
         }
-        self.seen[at] |= held;
-        self.seen[at + 1] |= in_hbm;
+        seen[0] |= held[0];
+        seen[1] |= held[1];
         if new != new_in_hbm && self.hbm.is_none() {
             self.hbm = Some(self.any_tier.clone());
         }
-        let (first, tokens) = (at as u32 * 32, tokens.load(Relaxed));
+        let (first, tokens) = (block as u32 * 64, tokens.load(Relaxed));
         push(&mut self.any_tier, first, new, depth, tokens);
         if let Some(rows) = &mut self.hbm {
             push(rows, first, new_in_hbm, depth, tokens);

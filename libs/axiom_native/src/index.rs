@@ -24,6 +24,8 @@ const ROOM_SHARE: usize = 16;
 const BAG: usize = 64;
 /// Bags that one collection frees.
 const BAGS_A_COLLECTION: usize = 8;
+/// From so many freed holder sets on, some MB, what the allocator keeps of them goes back too.
+const TRIM_FROM: usize = 1 << 16;
 /// So many items ahead their cache lines are asked for.
 const AHEAD: usize = 12;
 
@@ -279,7 +281,11 @@ impl Index {
             shard.live.store(live, Relaxed);
             shard.shrink(guard, &mut writer, live);
         }
-        collect(self.retired.load(Relaxed) - before + SHARDS * BAG);
+        let retired = self.retired.load(Relaxed) - before;
+        collect(retired + SHARDS * BAG);
+        if retired >= TRIM_FROM {
+            trim();
+        }
     }
 
     /// Publish what `engine` holds now; 0 when nobody holds the chunk any more. The shard is locked.
@@ -425,6 +431,15 @@ fn lowered(before: Level, planes: Planes) -> Level {
 fn collect(garbage: usize) {
     for _ in 0..garbage / (BAG * BAGS_A_COLLECTION) + 4 {
         epoch::pin().flush();
+    }
+}
+
+/// glibc keeps freed memory as long as something above it is in use, which here is always.
+fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it takes the allocator's own locks and moves nothing.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
