@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pytest
-import xxhash
 
+from axiom_common.model.prefix import next_link
 from axiom_common.runtime.native import is_native, native_index_or_twin
 from axiom_common.state.prefix_index import (
     ANNOUNCED,
@@ -50,10 +50,10 @@ def rows(found: tuple[bytes, bytes]) -> tuple[Rows, Rows]:
 
 
 def text_chain(text: bytes, *, size: int = 256, seed: int = 7) -> list[int]:
-    """Chained hashes of a text: each chunk's hash is seeded by the one before it."""
+    """The links of a text that is cut each `size` bytes."""
     chain = []
     for start in range(0, len(text), size):
-        seed = xxhash.xxh3_64_intdigest(text[start : start + size], seed=seed)
+        seed = next_link(seed, text[start : start + size])
         chain.append(seed)
     return chain
 

@@ -25,6 +25,7 @@ from tests.prefix_index_parts import (
     text_chain,
 )
 
+from axiom_common.model import prefix
 from axiom_common.runtime.native import native_index_or_twin
 from axiom_common.state.prefix_index import (
     ANNOUNCED,
@@ -300,18 +301,17 @@ def test_a_look_up_beside_a_writer_is_never_deeper_than_some_true_state(make: Ma
 
 
 def test_shards_are_loaded_alike_by_prompts_that_share_a_long_prefix() -> None:
-    """Chi-squared over the shards of chained hashes; 255 degrees of freedom, six sigma."""
+    """Chi-squared over the shards of real links; 255 degrees of freedom, six sigma."""
     rng = random.Random(20)
-    shared = rng.randbytes(100_000 // 256 * 256)
-    prefix = text_chain(shared)
-    chunks = set(prefix)
-    for _ in range(2_000):
-        chunks.update(text_chain(rng.randbytes(8 * 256), seed=prefix[-1]))
-    assert len(chunks) == len(prefix) + 16_000
-    expected = len(chunks) / SHARDS
+    scope = prefix.PrefixScope(base_model="base", revision="1")
+    shared = rng.randbytes(100_000)
+    prompts = (shared + rng.randbytes(16_000) for _ in range(400))
+    links = {link for prompt in prompts for link in prefix.chain(scope, prompt)}
+    assert 400 * 15 < len(links) < 400 * 17
+    expected = len(links) / SHARDS
     counts = [0] * SHARDS
-    for chunk in chunks:
-        counts[shard_of(chunk)] += 1
+    for link in links:
+        counts[shard_of(link)] += 1
     chi_squared = sum((count - expected) ** 2 / expected for count in counts)
     assert chi_squared < 255 + 6 * (2 * 255) ** 0.5
 

@@ -1,4 +1,4 @@
-"""The prefix state index of one base model: hash of a chained text chunk -> its tokens and holders.
+"""The prefix state index of one base model: a chunk's link -> its tokens and holders.
 
 Agents state facts: "this engine holds everything up to this chunk". A fact stands for itself, so a
 look-up never needs the chunks between: it walks from the deepest chunk to the first, skips whatever
@@ -8,7 +8,7 @@ holds. Along a chain holders are nested, because agents announce whole prefixes 
 Two planes: held in HBM, and held in any tier. To announce in HBM is to announce in both; to
 withdraw from any tier is to withdraw from both: what is held in HBM is held.
 
-The bound: at most `entries_max` chunks, an equal share for each of `SHARDS` shards of the hash, so
+The bound: at most `entries_max` chunks, an equal share for each of `SHARDS` shards of the link, so
 that room is made in one shard at a time. Over it the deepest chunks go first. A chunk's token count
 is its depth: along a chain it never falls, it compares chunks of any size, and it costs no memory.
 Shards draw the line at slightly different depths; a hole costs credit there, and never gives any.
@@ -33,9 +33,9 @@ ENGINES_MAX = 16_383
 """Engines are numbers below this. A number may serve another engine once it was cleared."""
 SHARDS = 256
 ANNOUNCED = struct.Struct("<QI")
-"""One announced chunk: u64 hash, u32 tokens, packed."""
+"""One announced chunk: u64 link, u32 tokens, packed."""
 WITHDRAWN = struct.Struct("<Q")
-"""One withdrawn chunk, or one of a chain: u64 hash. Hash 0 is nobody's and is ignored."""
+"""One withdrawn chunk, or one of a chain: u64 link. Link 0 is nobody's and is ignored."""
 ROW = struct.Struct("<III")
 """One row of a look-up: u32 engine, u32 entries of the chain that it holds, u32 tokens in them."""
 
@@ -46,9 +46,9 @@ _PLANES_WITHDRAWN = {HBM: 0b01, ANY_TIER: 0b11}
 _IN_HBM, _IN_ANY = 0b01, 0b10
 
 
-def shard_of(chunk: int) -> int:
-    """The shard of a hash: its top byte."""
-    return chunk >> 56
+def shard_of(link: int) -> int:
+    """The shard of a link: its top byte."""
+    return link >> 56
 
 
 class PrefixIndex(Protocol):
@@ -91,7 +91,7 @@ class PrefixIndex(Protocol):
     def lookup(self, chain: Buffer) -> tuple[bytes, bytes]:
         """`ROW`s for HBM and for any tier: each engine that holds the first entry of `chain`.
 
-        `chain`: hashes from the first chunk on. Deepest engines first, among equals by number. The
+        `chain`: links from the first chunk on. Deepest engines first, among equals by number. The
         same object twice when both planes say the same.
         """
 
@@ -114,7 +114,7 @@ class _Entry(NamedTuple):
 
 @dataclass(slots=True)
 class _Snapshot:
-    """`told`: hash -> (planes that it is held in, planes in which a later message said so)."""
+    """`told`: link -> (planes that it is held in, planes in which a later message said so)."""
 
     seq: int
     told: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -136,26 +136,26 @@ class PrefixIndexTwin:
         _check(engine, tier)
         news, gone = _items(announced, ANNOUNCED), _items(withdrawn, WITHDRAWN)
         snapshot = self._snapshots.get(engine)
-        for chunk, tokens in ANNOUNCED.iter_unpack(news):
+        for link, tokens in ANNOUNCED.iter_unpack(news):
             planes = _PLANES_ANNOUNCED[tier]
-            self._hold(engine, chunk, tokens, planes)
-            if snapshot is not None and chunk:
-                held, settled = snapshot.told.get(chunk, (0, 0))
-                snapshot.told[chunk] = (held | planes, settled | planes)
-        for (chunk,) in WITHDRAWN.iter_unpack(gone):
+            self._hold(engine, link, tokens, planes)
+            if snapshot is not None and link:
+                held, settled = snapshot.told.get(link, (0, 0))
+                snapshot.told[link] = (held | planes, settled | planes)
+        for (link,) in WITHDRAWN.iter_unpack(gone):
             planes = _PLANES_WITHDRAWN[tier]
-            self._release(engine, chunk, planes)
-            if snapshot is not None and chunk:
-                held, settled = snapshot.told.get(chunk, (0, 0))
-                snapshot.told[chunk] = (held & ~planes, settled | planes)
+            self._release(engine, link, planes)
+            if snapshot is not None and link:
+                held, settled = snapshot.told.get(link, (0, 0))
+                snapshot.told[link] = (held & ~planes, settled | planes)
         if snapshot is not None and len(snapshot.told) > self._entries_max:
             del self._snapshots[engine]
 
     def clear(self, engine: int) -> None:
         _check(engine, ANY_TIER)
         self._snapshots.pop(engine, None)
-        for chunk in self._held_by(engine):
-            self._release(engine, chunk, _IN_ANY | _IN_HBM)
+        for link in self._held_by(engine):
+            self._release(engine, link, _IN_ANY | _IN_HBM)
 
     def snapshot_begin(self, engine: int, seq: int) -> None:
         _check(engine, ANY_TIER)
@@ -170,12 +170,12 @@ class PrefixIndexTwin:
         if len(snapshot.told) + len(news) // ANNOUNCED.size > self._entries_max:
             del self._snapshots[engine]
             return False
-        for chunk, tokens in ANNOUNCED.iter_unpack(news):
-            held, settled = snapshot.told.get(chunk, (0, 0))
+        for link, tokens in ANNOUNCED.iter_unpack(news):
+            held, settled = snapshot.told.get(link, (0, 0))
             planes = _PLANES_ANNOUNCED[tier] & ~settled
-            if planes and chunk:
-                snapshot.told[chunk] = (held | planes, settled)
-                self._hold(engine, chunk, tokens, planes)
+            if planes and link:
+                snapshot.told[link] = (held | planes, settled)
+                self._hold(engine, link, tokens, planes)
         return True
 
     def snapshot_end(self, engine: int, seq: int) -> bool:
@@ -184,9 +184,9 @@ class PrefixIndexTwin:
         if snapshot is None or snapshot.seq != seq:
             return False
         del self._snapshots[engine]
-        for chunk in self._held_by(engine):
-            held, _ = snapshot.told.get(chunk, (0, 0))
-            self._release(engine, chunk, (_IN_ANY | _IN_HBM) & ~held)
+        for link in self._held_by(engine):
+            held, _ = snapshot.told.get(link, (0, 0))
+            self._release(engine, link, (_IN_ANY | _IN_HBM) & ~held)
         return True
 
     def lookup(self, chain: Buffer) -> tuple[bytes, bytes]:
@@ -194,8 +194,8 @@ class PrefixIndexTwin:
         length = len(view) // WITHDRAWN.size
 
         def entry_at(position: int) -> _Entry | None:
-            chunk: int = WITHDRAWN.unpack_from(view, position * WITHDRAWN.size)[0]
-            return self._shard_of(chunk).get(chunk)
+            link: int = WITHDRAWN.unpack_from(view, position * WITHDRAWN.size)[0]
+            return self._shard_of(link).get(link)
 
         first = entry_at(0) if length else None
         if first is None:
@@ -223,17 +223,17 @@ class PrefixIndexTwin:
     def dropped(self) -> int:
         return self._dropped
 
-    def _shard_of(self, chunk: int) -> dict[int, _Entry]:
-        return self._shards[shard_of(chunk)]
+    def _shard_of(self, link: int) -> dict[int, _Entry]:
+        return self._shards[shard_of(link)]
 
-    def _hold(self, engine: int, chunk: int, tokens: int, planes: int) -> None:
-        if not chunk:
+    def _hold(self, engine: int, link: int, tokens: int, planes: int) -> None:
+        if not link:
             return
-        shard = self._shard_of(chunk)
+        shard = self._shard_of(link)
         bit = 1 << engine
-        old = shard.get(chunk)
+        old = shard.get(link)
         before = old or _Entry(tokens, 0, 0)
-        shard[chunk] = _Entry(
+        shard[link] = _Entry(
             min(tokens, before.tokens),
             before.held | bit,
             before.in_hbm | bit if planes & _IN_HBM else before.in_hbm,
@@ -241,30 +241,30 @@ class PrefixIndexTwin:
         if old is None and len(shard) > self._shard_max:
             self._make_room(shard)
 
-    def _release(self, engine: int, chunk: int, planes: int) -> None:
-        shard = self._shard_of(chunk)
-        entry = shard.get(chunk)
+    def _release(self, engine: int, link: int, planes: int) -> None:
+        shard = self._shard_of(link)
+        entry = shard.get(link)
         if entry is None:
             return
         bit = 1 << engine
         held = entry.held & ~bit if planes & _IN_ANY else entry.held
         if held:
             in_hbm = entry.in_hbm & ~bit if planes & _IN_HBM else entry.in_hbm
-            shard[chunk] = _Entry(entry.tokens, held, in_hbm)
+            shard[link] = _Entry(entry.tokens, held, in_hbm)
         else:
-            del shard[chunk]
+            del shard[link]
 
     def _make_room(self, shard: dict[int, _Entry]) -> None:
         too_many = len(shard) - (self._shard_max - self._shard_max // _ROOM_SHARE)
-        deepest = heapq.nlargest(too_many, ((e.tokens, chunk) for chunk, e in shard.items()))
-        for _, chunk in deepest:
-            del shard[chunk]
+        deepest = heapq.nlargest(too_many, ((e.tokens, link) for link, e in shard.items()))
+        for _, link in deepest:
+            del shard[link]
         self._dropped += too_many
 
     def _held_by(self, engine: int) -> Iterator[int]:
         bit = 1 << engine
         for shard in self._shards:
-            yield from [chunk for chunk, entry in shard.items() if entry.held & bit]
+            yield from [link for link, entry in shard.items() if entry.held & bit]
 
 
 class _Found:
