@@ -180,25 +180,24 @@ def test_a_hybrid_engine_is_told_of_no_more_until_it_starts_anew() -> None:
     assert case.credit(LONG) > 0
 
 
-def test_two_words_are_left_out_because_one_more_newline_may_join_them() -> None:
-    """`a\\n  ` ends in two words of white space, and `a\\n  \\n` in one."""
-    head = ("word " * 52)[:252] + "a"
+@pytest.mark.parametrize(
+    ("end", "held", "asked"),
+    [
+        # Two words, until one more newline makes them one, with a token of its own.
+        ("\n ", " rest", "\nrest"),
+        # Three words, until they are a special token.
+        (" <|user|", "| and so on", ">"),
+    ],
+)
+def test_what_more_text_may_change_is_left_out(end: str, held: str, asked: str) -> None:
+    head = ("word " * 52)[: 256 - len(end.encode())]
+    end = head + end
     case = Case(block_size=1)
-    case.serve(head + "\n  rest of it, long enough to end a chunk")
-    other = head + "\n  \nrest"
-    assert len((head + "\n  ").encode()) == 256
-    depth = case.engine.depth(other)
-    assert case.credit(other) <= depth
-    assert case.credit(other) >= depth - 3
-
-
-def test_what_may_become_a_special_token_is_left_out() -> None:
-    head = ("word " * 52)[:248]
-    case = Case(block_size=1)
-    case.serve(head + "<|user| and so on, and so on")
-    other = head + "<|user|>"
-    assert case.engine.depth(other) < len(case.engine.tokens(head + "<|user|"))
-    assert case.credit(other) <= case.engine.depth(other)
+    case.serve(end + held + " and some more of it")
+    depth = case.engine.depth(end + asked)
+    assert case.credit(end + asked) <= depth
+    assert case.credit(end + asked) >= depth - 12  # two words
+    assert case.credit(head) == 0
 
 
 def test_generated_tokens_that_nobody_would_choose_end_the_credit() -> None:
@@ -232,6 +231,27 @@ def test_lower_media_hold_what_follows_hbm() -> None:
     assert case.facts.credit(links, case.facts.any_tier) == whole
     case.hear(BlocksRemoved(hashes=event.hashes[half:], medium="CPU"))
     assert case.facts.any_tier == case.facts.hbm
+
+
+def test_blocks_go_on_where_they_say_and_not_where_the_last_one_ended() -> None:
+    """Two chains that part, told in turns, and a message that names a block twice."""
+    case = Case()
+    head, *ways = LONG, LONG + SCRIPTS[5], LONG + SCRIPTS[6] * 3
+    case.serve(head)
+    for way in ways:
+        for at in range(len(head), len(way), 40):
+            case.hear(*case.engine.serve(way[:at]))
+    for way in (head, *ways):
+        assert case.credit(way) <= case.engine.depth(way)
+        alone = Case()
+        alone.serve(way)
+        assert case.credit(way) >= alone.credit(way) - 2 * SIZE
+    odd = case.serve("odd " + LONG)
+    names, tokens = [1, 2, 1, 3], list(odd.tokens[: 4 * SIZE])
+    case.hear(replace(odd, hashes=names, tokens=tokens, keys=[None] * 4))
+    first, third = case.mirror._blocks[1], case.mirror._blocks[3]
+    assert third.parent is first
+    assert third.end == first.end + len(third.text)
 
 
 def test_blocks_told_at_a_request_s_wish_are_no_copies() -> None:

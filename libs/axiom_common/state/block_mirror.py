@@ -12,7 +12,8 @@ with an image, tokens that are not the tokenizer's choice for their text.
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ from axiom_common.state.text_facts import ChainReader, Fact, Place
 
 BLOCKS_MAX = 262_144
 """Blocks kept of an engine; more earn no facts until others go."""
+READERS_MAX = 256
+"""Chains that go on where they ended, as of running requests, are not read from further back."""
 HBM_MEDIA = frozenset((None, "GPU"))
 LOWER_MEDIA = {"CPU": 1, "STORAGE": 2}
 """The words that engines use, each with a bit."""
@@ -51,7 +54,7 @@ class _Block:
         self.name = name
         self.parent = parent
         self.scope = scope
-        self.children: dict[BlockHash, _Block] = {}
+        self.children: dict[BlockHash, _Block] | None = None
         self.copies = 0
         self.lower = 0
         self.reach = Reach.NOT
@@ -103,6 +106,7 @@ class BlockMirror:
         self._blocks_max = blocks_max
         self._block_size = 0
         self._blocks: dict[BlockHash, _Block] = {}
+        self._readers: OrderedDict[BlockHash, ChainReader] = OrderedDict()
         self._ledger = FactLedger()
 
     def __len__(self) -> int:
@@ -135,7 +139,7 @@ class BlockMirror:
         waiting = [block for block in self._blocks.values() if block.parent is None]
         while waiting:
             block = waiting.pop()
-            waiting += block.children.values()
+            waiting += (block.children or {}).values()
             first = block.parent is None
             yield SavedBlock(
                 name=block.name,
@@ -150,6 +154,8 @@ class BlockMirror:
     def restore(self, saved: Iterable[SavedBlock]) -> FactChanges:
         """Take up, when empty, what a mirror had saved; text and facts are worked out anew."""
         for one in saved:
+            if len(self._blocks) >= self._blocks_max:
+                break
             scope = PrefixScope(
                 base_model=self._base_model,
                 revision=self._revision,
@@ -180,14 +186,14 @@ class BlockMirror:
             self.uncredited[Uncredited.UNKNOWN_MEDIUM] += len(event.hashes)
             return
         parent = None if event.parent is None else self._blocks.get(event.parent)
-        is_report = self._is_report(event)
+        is_retold = self._is_retold(event)
         reader: ChainReader | None = None
         for position, name in enumerate(event.hashes):
             block = self._blocks.get(name)
             if block is None:
                 why = self._why_not(event, position, parent)
                 if why is not None:
-                    self._leave_out(event, position, why, is_report=is_report)
+                    self._leave_out(event, position, why, is_retold=is_retold)
                     return
                 scope = parent.scope if parent else self._first_scope(event)
                 self._block_size = event.block_size
@@ -197,10 +203,17 @@ class BlockMirror:
                 block = self._grow(reader, parent, scope, name, tokens)
                 if block is None:
                     why = Uncredited.UNKNOWN_PARENT
-                    self._leave_out(event, position + 1, why, is_report=is_report)
+                    self._leave_out(event, position + 1, why, is_retold=is_retold)
                     return
-            self._keep(block, event.medium, is_report=is_report)
+            else:
+                # What follows goes on here, wherever the reader is.
+                reader = None
+            self._keep(block, event.medium, is_retold=is_retold)
             parent = block
+        if reader is not None and parent is not None:
+            self._readers[parent.name] = reader
+            if len(self._readers) > READERS_MAX:
+                self._readers.popitem(last=False)
 
     def _why_not(
         self, event: BlocksStored, position: int, parent: _Block | None
@@ -225,7 +238,7 @@ class BlockMirror:
         assert isinstance(scope, PrefixScope)
         return scope
 
-    def _is_report(self, event: BlocksStored) -> bool:
+    def _is_retold(self, event: BlocksStored) -> bool:
         """Whether an event tells of blocks that the engine held already, at a request's wish.
 
         It tells of them from the first one on; a chain's first block is hardly ever held twice.
@@ -234,7 +247,7 @@ class BlockMirror:
         return event.parent is None and first is not None and first.copies > 0
 
     def _leave_out(
-        self, event: BlocksStored, position: int, why: Uncredited, *, is_report: bool
+        self, event: BlocksStored, position: int, why: Uncredited, *, is_retold: bool
     ) -> None:
         """No block from `position` on is added; those known already are where they are told."""
         unknown = 0
@@ -243,7 +256,7 @@ class BlockMirror:
             if block is None:
                 unknown += 1
             else:
-                self._keep(block, event.medium, is_report=is_report)
+                self._keep(block, event.medium, is_retold=is_retold)
         self.uncredited[why] += unknown
 
     def _grow(
@@ -261,11 +274,13 @@ class BlockMirror:
             self.uncredited[facts if isinstance(facts, Uncredited) else Uncredited.NOT_TEXT] += 1
             return None
         block = _Block(name, parent, scope)
-        block.tokens, block.text, block.facts = tokens, text, facts
+        # Known to the vocabulary, so small numbers.
+        block.tokens, block.text, block.facts = array("I", tokens), text, facts
         block.place, block.end = reader.place, reader.end
         block.depth = (parent.depth if parent else 0) + len(tokens)
         self._blocks[name] = block
         if parent is not None:
+            parent.children = parent.children or {}
             parent.children[name] = block
         return block
 
@@ -274,6 +289,8 @@ class BlockMirror:
         size = self._block_size
         if parent is None:
             return ChainReader(self._vocabulary, size, Place(scope.seed))
+        if (reader := self._readers.pop(parent.name, None)) is not None:
+            return reader
         place, block = parent.place, parent
         text, tokens = [block.text], [block.tokens]
         while block.parent and (
@@ -293,11 +310,11 @@ class BlockMirror:
             [token for part in reversed(tokens) for token in part][before:],
         )
 
-    def _keep(self, block: _Block, medium: str | None, *, is_report: bool) -> None:
+    def _keep(self, block: _Block, medium: str | None, *, is_retold: bool) -> None:
         """`block` lies on `medium`; in HBM an engine may hold several copies of it."""
         if medium in LOWER_MEDIA:
             block.lower |= LOWER_MEDIA[str(medium)]
-        elif not is_report or not block.copies:
+        elif not is_retold or not block.copies:
             block.copies += 1
         self._reach_on(block)
 
@@ -326,17 +343,18 @@ class BlockMirror:
             if reach is not one.reach:
                 self._ledger.move(one.facts, one.reach, reach)
                 one.reach = reach
-                waiting += one.children.values()
+                waiting += (one.children or {}).values()
 
     def _prune(self, block: _Block | None) -> None:
         """Blocks that are nowhere stay only while one that follows is somewhere."""
         while block is not None and not block.is_held and not block.children:
             del self._blocks[block.name]
-            if block.parent is not None:
+            if block.parent is not None and block.parent.children:
                 del block.parent.children[block.name]
             block = block.parent
 
     def _clear(self) -> None:
         self._block_size = 0
         self._blocks.clear()
+        self._readers.clear()
         self._ledger.clear()
