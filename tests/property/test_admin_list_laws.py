@@ -79,12 +79,13 @@ def test_the_pages_of_any_size_make_up_the_filtered_sorted_list(
     items = items_of(values)
     seen: list[str] = []
     cursor: str | None = None
-    while True:
+    for _ in range(len(items) + 1):
         cursor, names = page(items, filters, sort, limit, cursor)
         seen += names
         assert len(names) == limit or cursor is None
         if cursor is None:
             break
+    assert cursor is None
     assert seen == in_order(items, filters, sort)
 
 

@@ -216,7 +216,7 @@ def _position(cursor: str, digest: str, shape: type[BaseModel], order: Order) ->
         padded = cursor + "=" * (-len(cursor) % 4)
         told = base64.b64decode(padded, altchars=b"-_", validate=True)
         given, id_, value = _CURSOR.validate_json(told)
-        if value is not None:
+        if given == digest and value is not None:
             value = _kind(shape, order.path, parameter="sort").adapter.validate_python(value)
     except (ValueError, InvalidInputError) as error:
         raise WrongCursorError("cursor: not one of this API") from error

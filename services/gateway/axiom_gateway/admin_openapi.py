@@ -25,7 +25,7 @@ from axiom_gateway.admin_idempotency import KEY_PATTERN, remembers
 from axiom_gateway.admin_lists import list_fields
 from axiom_gateway.admin_problems import CODES
 
-ROLE = "x-axiom-role"
+ROLE = "x-role"
 """Of an operation: the least role that it needs."""
 ABOUT = """Reads and writes what people declare of a LoRA fleet; tells what a gateway sees of it.
 
