@@ -11,6 +11,7 @@ import typer
 from axiom_cli.bench.churn import ChurnOptions, bench_churn
 from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
 from axiom_cli.bench.index import IndexBenchOptions, bench_index
+from axiom_cli.bench.mirror import MirrorBenchOptions, bench_mirror
 from axiom_cli.bench.telemetry import TelemetryBenchOptions, bench_telemetry
 from axiom_cli.commands.options import AsJson
 from axiom_cli.commands.running import run
@@ -108,3 +109,16 @@ def bench_index_command(
     options = IndexBenchOptions(chunks=chunks, rounds=rounds, peers_dir=peers_dir, as_json=as_json)
     with told_errors(as_json=as_json):
         bench_index(options)
+
+
+@app.command("mirror")
+def bench_mirror_command(
+    tokenizer: Annotated[Path, typer.Argument(help="A model's folder, or its tokenizer.json.")],
+    blocks: Annotated[int, typer.Option(min=1_000, max=1_000_000, help="Stored.")] = 10_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="How often.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """What an engine's KV events cost an agent, re-encoding included."""
+    options = MirrorBenchOptions(tokenizer=tokenizer, blocks=blocks, rounds=rounds, as_json=as_json)
+    with told_errors(as_json=as_json):
+        bench_mirror(options)
