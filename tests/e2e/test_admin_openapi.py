@@ -60,7 +60,13 @@ async def test_every_answer_is_one_that_is_described(stack: Stack, tmp_path: Pat
         command += ["--generation-deterministic", "--request-timeout", "20", "--no-color"]
         command += ["--report-json-path", str(report)]
         done = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, timeout=200, check=False
+            subprocess.run,
+            command,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
         )
         assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-2_000:]
         told = json.loads(report.read_text())
