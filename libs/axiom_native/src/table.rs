@@ -15,8 +15,8 @@ const BUCKETS_MIN: usize = 4;
 /// From this size on a table is mapped, so that its memory goes back when it goes.
 const MAPPED_FROM_BYTES: usize = 8 * 1024;
 /// A table is rebuilt when this share of its slots is used, and a new one has less than that live.
-const USED_MAX: f64 = 0.8;
-const LIVE_WHEN_NEW: f64 = 0.58;
+const USED_MAX: f64 = 0.84;
+const LIVE_WHEN_NEW: f64 = 0.56;
 
 #[derive(Default)]
 #[repr(C, align(64))]
@@ -109,7 +109,7 @@ impl Table {
                     }
                 }
             }
-            // Ends: a fifth of the slots is empty.
+            // Ends: some of the slots are always empty.
             at = if at + 1 == self.len { 0 } else { at + 1 };
         }
     }
