@@ -19,7 +19,7 @@ from axiom_gateway.admin_problems import PATH_MAX
 _MANY = (list, tuple)
 
 
-def only_known_parameters(request: Request) -> None:
+async def only_known_parameters(request: Request) -> None:
     """A dependency of every route: InvalidInputError for a parameter that the route does not have,
     or has once and is given twice."""
     asked = request.query_params

@@ -35,7 +35,7 @@ class Write:
     dry_run: bool
 
 
-def _write(
+async def _write(
     if_match: Annotated[str | None, Header(json_schema_extra={"pattern": _IF_MATCH})] = None,
     if_none_match: Annotated[str | None, Header(json_schema_extra={"pattern": r"^\*$"})] = None,
     dry_run: Annotated[bool, Query(alias="dryRun")] = False,
