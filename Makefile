@@ -4,7 +4,7 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(wildcard libs/axiom_native/*.toml libs/axiom_native/Cargo.lock libs/axiom_native/src/*.rs)
-# What maturin builds with: few cores, and nothing in the tree but ignored folders.
+# Where cargo builds: nothing in the tree but an ignored folder.
 NATIVE_BUILD := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CARGO_TARGET_DIR="$(CURDIR)/.cache/native"
 
 PROMETHEUS := .cache/prometheus
@@ -32,11 +32,11 @@ $(STAMP): pyproject.toml requirements.lock
 
 # Without it everything works, and the decision's data structures run in Python.
 $(NATIVE): $(STAMP) $(NATIVE_SOURCES)
-	@if ! command -v cargo >/dev/null; then echo "no cargo here: Axiom runs on its Python twins"; \
-	else echo "compiling libs/axiom_native ..."; $(NATIVE_BUILD) $(VENV)/bin/python -m pip install --quiet \
-		--disable-pip-version-check --no-deps --no-build-isolation ./libs/axiom_native >$(VENV)/native.log 2>&1 \
-		|| echo "libs/axiom_native was not built, Axiom runs on its Python twins: $(VENV)/native.log says why"; fi
-	@touch $@
+	@if ! command -v cargo >/dev/null; then echo "no cargo here: Axiom runs on its Python twins"; exit 0; fi; \
+	echo "compiling libs/axiom_native ..."; \
+	if $(NATIVE_BUILD) $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		./libs/axiom_native >$(VENV)/native.log 2>&1; then touch $@; \
+	else echo "libs/axiom_native was not built, Axiom runs on its Python twins: $(VENV)/native.log says why"; fi
 
 wheels: $(STAMP)  ## build the distribution (pure Python) and the compiled one (abi3) into dist/
 	$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
