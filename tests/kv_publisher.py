@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 import zmq
 import zmq.asyncio
+from tests.eventually import succeeds
 from tests.owner import TestOwner
 
 from axiom_common.drivers.kv_event_feed import KvEventSource
@@ -59,6 +60,10 @@ class Publisher:
     async def back(self) -> None:
         """At the same place again."""
         self._published = self._context.socket(zmq.XPUB)
+        # ZeroMQ lets the port go in a thread of its own, some time after `close`.
+        await succeeds(self._bind, despite=zmq.ZMQError)
+
+    async def _bind(self) -> None:
         self._published.bind(self.source.endpoint)
 
     async def send(self, *frames: bytes) -> None:
