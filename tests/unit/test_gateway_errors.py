@@ -7,7 +7,7 @@ import json
 import pytest
 
 from axiom_common.model.decision import Candidate, Decision, LoadKind, Query
-from axiom_common.model.ids import EngineAdapter
+from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.outcome import Ending, Outcome, Usage
 from axiom_common.model.reason import Reason
 from axiom_common.policy.profile import AXIOM
@@ -106,22 +106,53 @@ def test_pages_and_stack_traces_are_not_shown(text: str) -> None:
         assert from_engine(400, body).message.rstrip(".") == "The engine answered 400"
 
 
+SERVED = Outcome(Ending.SERVED, 200, None, EngineId("node.engine"), 0, 0.0, None, 9.5, None, None)
+
+
+def decided(decision_id: str, attempt: int = 1) -> DecisionRecord:
+    return DecisionRecord(
+        id=decision_id,
+        at_ms=0.0,
+        attempt=attempt,
+        query=Query(base_model="base"),
+        decision=Decision(profile="axiom", winner=None),
+        weights=AXIOM.weight_of_each,
+    )
+
+
 def test_the_log_of_decisions_keeps_the_latest_ids_with_all_their_tries() -> None:
     log = DecisionLog(ids_max=2)
     for decision_id, attempt in (("a", 1), ("b", 1), ("b", 2), ("c", 1)):
-        log.add(
-            DecisionRecord(
-                id=decision_id,
-                at_ms=0.0,
-                attempt=attempt,
-                query=Query(base_model="base"),
-                decision=Decision(profile="axiom", winner=None),
-                weights=AXIOM.weight_of_each,
-            )
-        )
+        log.add(decided(decision_id, attempt))
+    for decision_id in ("a", "b", "c"):
+        log.end(decision_id, SERVED)
     assert log.get("a") is None
     assert _attempts(log, "b") == [1, 2]
     assert _attempts(log, "c") == [1]
+
+
+def test_the_log_of_decisions_is_bounded_in_bytes_and_never_tells_half_of_one() -> None:
+    log = DecisionLog(ids_max=1_000, bytes_max=1_000)
+    ids = [f"id-{number}" for number in range(300)]
+    for decision_id in ids:
+        log.add(decided(decision_id))
+        log.end(decision_id, SERVED)
+        found = log.get(decision_id)
+        assert found == RequestRecord((decided(decision_id),), SERVED)
+    kept = [decision_id for decision_id in ids if log.get(decision_id) is not None]
+    assert 2 <= len(kept) < 10
+    assert kept == ids[-len(kept) :]
+
+
+def test_the_usage_of_an_answer_is_read_when_what_ended_is_packed() -> None:
+    log = DecisionLog()
+    heard: list[Outcome] = []
+    log.on_end = lambda _, outcome: heard.append(outcome)
+    log.end("a", SERVED, b'{"usage": {"prompt_tokens": 7}}')
+    found = log.get("a")
+    assert found is not None
+    assert found.outcome == SERVED._replace(usage=Usage(7, None, None))
+    assert heard == [found.outcome]
 
 
 def test_what_ended_is_given_as_it_was_kept_packed_or_not_yet() -> None:

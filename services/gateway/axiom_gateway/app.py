@@ -355,6 +355,7 @@ class GatewayApp:
             await self.feed.sweep()
             self.state.sweep()
             self._declared.known.look()
+            self.decisions.pack()
             for _ in range(TURNS - 1):
                 await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
                 self.state.sweep_on()

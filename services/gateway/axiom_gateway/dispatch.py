@@ -46,7 +46,7 @@ from axiom_gateway.openai_requests import ParsedRequest
 from axiom_gateway.outcomes import ending_of, reason_of
 from axiom_gateway.proxy import Proxy, Try, Upstream, Verdict
 from axiom_gateway.state import GatewayState
-from axiom_gateway.usage import UNTOLD
+from axiom_gateway.usage import UNTOLD, usage_in
 
 FAILURES_MAX = 2
 """Tries that may fail at an engine: the first one, and once elsewhere."""
@@ -173,9 +173,11 @@ class Dispatcher:
             last.tpot_ms if last else None,
             last.usage if last else UNTOLD,
         )
-        self._decisions.end(job.id, outcome)
+        answer = last.answer if last else b""
+        self._decisions.end(job.id, outcome, answer)
         if job.span.recorded:
-            spans.tell_outcome(job.span, outcome, model=job.request.model, profile=job.profile)
+            told = outcome._replace(usage=usage_in(answer)) if answer else outcome
+            spans.tell_outcome(job.span, told, model=job.request.model, profile=job.profile)
         if outcome.ending is not _SERVED and outcome.ending in LOGGED:
             self._say(job, outcome)
 

@@ -24,6 +24,8 @@ from axiom_gateway.rewrite import Renaming, StreamRewriter
 from axiom_gateway.usage import UNTOLD, usage_in
 
 ANSWER_BYTES_MAX = 64 << 20
+ANSWER_KEPT_MAX = 16 << 10
+"""One that is no longer is kept for a moment, for its usage to be read with that of others."""
 REFUSAL_BYTES_MAX = 1 << 20
 PASSED_ON = (b"user-agent",)
 """Request headers that an engine gets as the client sent them."""
@@ -49,6 +51,7 @@ class Try(NamedTuple):
     """The outcome of one try. `ttft_ms` is None before a stream's first event.
 
     `tpot_ms` is the mean time between events of a stream; `status` what the engine answered.
+    `answer` tells the usage where that was not read yet.
     """
 
     verdict: Verdict
@@ -57,6 +60,7 @@ class Try(NamedTuple):
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     usage: Usage = UNTOLD
+    answer: bytes = b""
 
 
 class Upstream(NamedTuple):
@@ -172,13 +176,15 @@ class _Stream:
         if exchange.status is None:
             return Try(verdict=Verdict.FAILED, detail="empty stream")
         await exchange.finish(rewriter.finish())
+        usage, answer = _counted(rewriter.last)
         return Try(
             verdict=Verdict.SERVED if rewriter.error is None else Verdict.BROKEN,
             status=200,
             detail="" if rewriter.error is None else "error event",
             ttft_ms=first_ms - self.to.sent_ms,
             tpot_ms=(clock.now_ms() - first_ms) / max(1, rewriter.events - 1),
-            usage=usage_in(rewriter.last),
+            usage=usage,
+            answer=answer,
         )
 
 
@@ -193,12 +199,17 @@ async def _whole(
     if kind.startswith(b"text/") or (kind == JSON and not body.lstrip().startswith(b"{")):
         return Try(verdict=Verdict.FAILED, status=200, detail="no answer in a 200")
     first_token()
-    usage = UNTOLD
+    usage, answer = UNTOLD, b""
     if kind == JSON:
-        usage = usage_in(body)
+        usage, answer = _counted(body)
         body = to.renaming.document(body)
     await exchange.answer(200, body, kind)
-    return Try(verdict=Verdict.SERVED, status=200, usage=usage)
+    return Try(verdict=Verdict.SERVED, status=200, usage=usage, answer=answer)
+
+
+def _counted(answer: bytes) -> tuple[Usage, bytes]:
+    """The usage that an answer tells, or the answer, to read it later together with others'."""
+    return (UNTOLD, answer) if len(answer) <= ANSWER_KEPT_MAX else (usage_in(answer), b"")
 
 
 async def _refusal(connection: EngineConnection, to: Upstream, exchange: Exchange) -> Try:
