@@ -15,7 +15,7 @@ PEER_litellm := litellm[proxy]==1.80.5
 PEER_sglang-router := sglang-router==0.3.2
 PEER_vllm-router := vllm-router==0.1.17
 
-.PHONY: help setup demo up test lint test-engine test-native test-native-sanitized wheels bench bench-peers lock clean
+.PHONY: help setup demo up test lint test-engine test-integration test-native test-native-sanitized wheels bench bench-peers lock clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'

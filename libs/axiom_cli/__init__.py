@@ -1,1 +1,1 @@
-"""The `axiom` command: up, demo, status, doctor, adapters."""
+"""The `axiom` command: a local fleet, an operator's client of the admin API, benchmarks."""

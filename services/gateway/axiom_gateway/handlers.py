@@ -276,7 +276,7 @@ def _label(path: str) -> str:
 
 
 def _tenant(exchange: Exchange) -> Tenant:
-    """Who asks. Keys are not there yet: everybody is the default tenant."""
+    """Who asks: no key says so, and everybody is the default tenant."""
     del exchange
     return DEFAULT_TENANT
 
