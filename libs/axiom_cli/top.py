@@ -41,11 +41,11 @@ class TopOptions:
 
 
 async def top(options: TopOptions) -> None:
-    """Show until cancelled, or until q is pressed; off a terminal once. One picture alone raises NoAnswerError without a
+    """Show until cancelled, or until q is pressed. One picture alone raises NoAnswerError without a
     gateway, and NotFoundError for a node that it does not know; else both are shown and waited for.
     Without a right key there is nothing to wait for."""
     async with admin_of(options.target) as admin:
-        if options.once or options.as_json or not table_console().is_terminal:
+        if options.once or options.as_json:
             await _once(admin, options)
             return
         board = _Board(SystemClock(), options)

@@ -130,11 +130,24 @@ async def test_tail_needs_a_gateway_and_a_node_to_begin() -> None:
             await tail(of_tail(gateway.url))
 
 
-@pytest.mark.parametrize("command", [("top",), ("telemetry", "tail", NODE)])
-async def test_ctrl_c_ends_it_without_a_word(command: tuple[str, ...], tmp_path: Path) -> None:
+async def test_off_a_terminal_top_shows_once(tmp_path: Path) -> None:
+    async with region_of(1) as region, served(region) as gateway:
+        await gateway.sees(*(engine.id for engine in region.engines))
+        process = await asyncio.create_subprocess_exec(
+            *axiom("top", gateway=gateway, folder=tmp_path),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        assert (process.returncode, err) == (0, b"")
+        assert NODE.encode() in out
+
+
+async def test_ctrl_c_ends_a_tail_without_a_word(tmp_path: Path) -> None:
     async with region_of(1) as region, served(region) as gateway:
         process = await asyncio.create_subprocess_exec(
-            *axiom(*command, gateway=gateway, folder=tmp_path),
+            *axiom("telemetry", "tail", NODE, gateway=gateway, folder=tmp_path),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -45,12 +46,20 @@ async def top_command(
     model: Annotated[
         str | None, typer.Option(help="Only engines with this base model or adapter.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print it once and end, as it does off a terminal.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Nodes, engines, slots with adapters, and how old each fact is, as they change; q ends it."""
     await top(
-        TopOptions(target=target, nodes=tuple(node or ()), model=model, once=once, as_json=as_json)
+        TopOptions(
+            target=target,
+            nodes=tuple(node or ()),
+            model=model,
+            once=once or not sys.stdout.isatty(),
+            as_json=as_json,
+        )
     )
 
 
