@@ -65,7 +65,7 @@ lint: $(STAMP)   ## ruff, mypy, import contracts
 	$(VENV)/bin/lint-imports --no-cache
 
 test: lint $(NATIVE) $(PROMETHEUS)/.ready  ## lint and the default suite
-	$(VENV)/bin/pytest -n 2 --dist loadscope
+	$(VENV)/bin/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 # Unpacked, not installed: an installed one is a service that starts.
 $(PROMETHEUS)/.ready:
