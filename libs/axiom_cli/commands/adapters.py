@@ -11,8 +11,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from axiom_cli.admin import ADAPTERS_PATH, Target, admin_of
+from axiom_cli.admin import ADAPTERS_PATH, Admin, Target, admin_of
 from axiom_cli.admin_client import ListAsked
+from axiom_cli.commands.listing import listed
 from axiom_cli.commands.options import AsJson, DryRun, Filters, Sort
 from axiom_cli.commands.running import asks_gateway
 from axiom_cli.declarations import Applied, Put, apply_declarations, parse_declarations
@@ -64,10 +65,7 @@ async def list_command(
     as_json: AsJson = False,
 ) -> None:
     """All declared adapters, or those that fit every filter."""
-    async with admin_of(target) as admin:
-        with counting("adapters") as on_page:
-            asked = ListAsked(filters=tuple(filters or ()), sort=sort, on_page=on_page)
-            declared = await admin.adapters(asked)
+    declared = await listed(target, "adapters", Admin.adapters, filters=filters, sort=sort)
     if as_json:
         print_figures({"adapters": [one.model_dump(mode="json") for one in declared]})
     else:

@@ -8,13 +8,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from axiom_cli.admin import Target, admin_of
-from axiom_cli.admin_client import ListAsked
+from axiom_cli.admin import Admin, Target, admin_of
+from axiom_cli.commands.listing import listed
 from axiom_cli.commands.options import AsJson, DryRun, Filters, Sort
 from axiom_cli.commands.running import asks_gateway
 from axiom_cli.engine_drain import Deadline, ordered, until_idle
 from axiom_cli.node_text import in_flight
-from axiom_cli.output import counting, plain_table, print_figures, progress_console, table_console
+from axiom_cli.output import plain_table, print_figures, progress_console, table_console
 from axiom_common.model.engine_order import NOTE_MAX
 from axiom_common.wire.engine_orders import EngineOrderPost, EngineOrderView
 from axiom_common.wire.views import EngineView
@@ -38,10 +38,7 @@ async def list_command(
     target: Target, filters: Filters = None, sort: Sort = None, as_json: AsJson = False
 ) -> None:
     """All engines, or those that fit every filter."""
-    async with admin_of(target) as admin:
-        with counting("engines") as on_page:
-            asked = ListAsked(filters=tuple(filters or ()), sort=sort, on_page=on_page)
-            engines = await admin.engines(asked)
+    engines = await listed(target, "engines", Admin.engines, filters=filters, sort=sort)
     if as_json:
         print_figures({"engines": [one.model_dump(mode="json") for one in engines]})
     else:

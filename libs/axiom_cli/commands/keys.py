@@ -11,14 +11,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from axiom_cli.admin import ABSENT, KEYS_PATH, Target, admin_of
-from axiom_cli.admin_client import ListAsked
+from axiom_cli.admin import ABSENT, KEYS_PATH, Admin, Target, admin_of
 from axiom_cli.commands.adapters import tell_deleted
+from axiom_cli.commands.listing import listed
 from axiom_cli.commands.options import AsJson, DryRun, Filters, Sort
 from axiom_cli.commands.running import asks_gateway
 from axiom_cli.key_files import make_key_file, new_key_file
 from axiom_cli.output import (
-    counting,
     plain_table,
     print_figures,
     progress_console,
@@ -50,10 +49,7 @@ async def list_command(
     as_json: AsJson = False,
 ) -> None:
     """All keys, or those that fit every filter. No secret is kept, so none is shown."""
-    async with admin_of(target) as admin:
-        with counting("keys") as on_page:
-            asked = ListAsked(filters=tuple(filters or ()), sort=sort, on_page=on_page)
-            keys = await admin.keys(asked)
+    keys = await listed(target, "keys", Admin.keys, filters=filters, sort=sort)
     if as_json:
         print_figures({"keys": [_figures(key) for key in keys]})
     else:

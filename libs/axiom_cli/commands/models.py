@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from axiom_cli.admin import MODELS_PATH, Target, admin_of
-from axiom_cli.admin_client import ListAsked
+from axiom_cli.admin import MODELS_PATH, Admin, Target, admin_of
 from axiom_cli.commands.adapters import tell_deleted
+from axiom_cli.commands.listing import listed
 from axiom_cli.commands.options import AsJson, DryRun, Filters, Sort
 from axiom_cli.commands.running import asks_gateway
-from axiom_cli.output import counting, plain_table, print_figures, table_console, tell_staleness
+from axiom_cli.output import plain_table, print_figures, table_console, tell_staleness
 
 app = typer.Typer(
     help="Declared base models; `adapters apply` declares them.", no_args_is_help=True
@@ -27,10 +27,7 @@ async def list_command(
     as_json: AsJson = False,
 ) -> None:
     """All declared base models, or those that fit every filter."""
-    async with admin_of(target) as admin:
-        with counting("base models") as on_page:
-            asked = ListAsked(filters=tuple(filters or ()), sort=sort, on_page=on_page)
-            declared = await admin.models(asked)
+    declared = await listed(target, "base models", Admin.models, filters=filters, sort=sort)
     if as_json:
         print_figures({"models": [one.model_dump(mode="json") for one in declared]})
         return

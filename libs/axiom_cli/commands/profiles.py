@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from axiom_cli.admin import Target, admin_of
-from axiom_cli.admin_client import ListAsked
+from axiom_cli.admin import Admin, Target, admin_of
+from axiom_cli.commands.listing import listed
 from axiom_cli.commands.options import AsJson, Filters, Sort
 from axiom_cli.commands.running import asks_gateway
-from axiom_cli.output import counting, plain_table, print_figures, table_console, tell_staleness
+from axiom_cli.output import plain_table, print_figures, table_console, tell_staleness
 from axiom_common.wire import rest
 
 app = typer.Typer(help="The profiles that a decision can go by.", no_args_is_help=True)
@@ -27,10 +27,7 @@ async def list_command(
     as_json: AsJson = False,
 ) -> None:
     """All profiles, or those that fit every filter."""
-    async with admin_of(target) as admin:
-        with counting("profiles") as on_page:
-            asked = ListAsked(filters=tuple(filters or ()), sort=sort, on_page=on_page)
-            profiles = await admin.profiles(asked)
+    profiles = await listed(target, "profiles", Admin.profiles, filters=filters, sort=sort)
     if as_json:
         print_figures({"profiles": [one.model_dump(mode="json") for one in profiles]})
     else:
