@@ -1,4 +1,4 @@
-"""Files that hold the secret of a key: made once, for their owner alone to read."""
+"""Files that hold a secret: made once, for their owner alone to read."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _FILE_MODE = 0o600
 
 
 @contextmanager
-def new_key_file(path: Path) -> Iterator[Callable[[str], None]]:
-    """A new file, and how a secret is put into it; it goes again when none was.
+def new_key_file(path: Path, *, what: str = "key") -> Iterator[Callable[[str], None]]:
+    """A new file, and how the secret of a `what` is put into it; it goes again when none was.
 
     ConflictError when the file is there: a secret that is lost can't be made again.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     except FileExistsError as error:
-        raise ConflictError(f"{path} is there; a key is never overwritten") from error
+        raise ConflictError(f"{path} is there; a {what} is never overwritten") from error
     except OSError as error:
         raise UnavailableError(f"{path}: {error.strerror}") from error
     with os.fdopen(descriptor, "w") as file:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 
 import nkeys
 
+from axiom_cli.key_files import new_key_file
 from axiom_cli.nats_config.topology import NatsKeys, NatsTopology
 from axiom_common.drivers.nats_credentials import NatsCredentials
-from axiom_common.errors import ConflictError, UnavailableError
+from axiom_common.errors import UnavailableError
 
 SEED_FILE = "nats.nk"
 """In a folder of its user, which can be handed to that user's processes alone."""
-_SEED_MODE = 0o600
 _FOLDER_MODE = 0o700
 
 
@@ -24,14 +23,8 @@ def make_seed(seed_file: Path) -> str:
     ConflictError when the file is there: a seed that is lost can't be made again.
     """
     seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
-    try:
-        descriptor = os.open(seed_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SEED_MODE)
-    except FileExistsError as error:
-        raise ConflictError(f"{seed_file} is there; a seed is never overwritten") from error
-    except OSError as error:
-        raise UnavailableError(f"{seed_file}: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(seed + b"\n")
+    with new_key_file(seed_file, what="seed") as write:
+        write(seed.decode())
     return _public(seed)
 
 
