@@ -80,8 +80,8 @@ class DeclaredFeed:
         self._away = False
         self.access.keys_changed(self.watch.api_keys)
         self._watches.keys_changed()
-        self._profiles.declared(self.watch.profiles)
-        self._state.profiles_changed(self._profiles)
+        if self._profiles.declared(self.watch.profiles):
+            self._state.profiles_changed(self._profiles)
         self._state.desired_changed(self.watch.adapters, self.watch.base_models)
         orders = self.watch.engine_orders.values()
         ordered = self._state.orders_changed(o for o in orders if o.region == self._region)

@@ -18,12 +18,16 @@ class ProfileBook(Mapping[str, Profile]):
         """What a request may ask for."""
         self._withdrawn: dict[str, Profile] = {}
 
-    def declared(self, profiles: Mapping[str, Profile]) -> None:
-        """These are declared now. A name that is built in keeps its meaning."""
+    def declared(self, profiles: Mapping[str, Profile]) -> bool:
+        """These are declared now; whether that changes anything. A name that is built in keeps its
+        meaning."""
         before, self.in_force = self.in_force, {**profiles, **BUILT_IN}
+        if before == self.in_force:
+            return False
         gone = {name: known for name, known in before.items() if name not in self.in_force}
         kept = {n: p for n, p in self._withdrawn.items() if n not in self.in_force}
         self._withdrawn = dict(list({**kept, **gone}.items())[-WITHDRAWN_MAX:])
+        return True
 
     def __getitem__(self, name: str) -> Profile:
         found = self.in_force.get(name)
