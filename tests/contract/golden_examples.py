@@ -24,7 +24,7 @@ from axiom_common.model import adapter, decision, engine, engine_order, ensure, 
 from axiom_common.model.adapter import BaseModelSpec
 from axiom_common.model.ensure import EnsureOutcome, EnsureResult
 from axiom_common.model.ids import EngineAdapter
-from axiom_common.model.prefix import PrefixScope, chain
+from axiom_common.model.prefix import FactBatch, PrefixScope, chain
 from axiom_common.model.reason import Reason
 from axiom_common.model.tenant import Tenant
 from axiom_common.state.region_view import EngineBeat, NodeBeat
@@ -118,6 +118,21 @@ MESSAGES: tuple[schemas.Message, ...] = (
         attempts=(schemas.DecidedAttempt(attempt=2, after_ms=900.5, decision=DECISION),),
         outcome=OUTCOME,
     ),
+    schemas.FactReport(
+        kind=schemas.FactKind.SNAPSHOT,
+        region=REGION,
+        node=NODE,
+        incarnation=41,
+        engine=ENGINE,
+        revision="9c1185a5c5e9fc54",
+        seq=12,
+        part=1,
+        parts=2,
+        cleared=True,
+        hbm=FactBatch.of([(0x1122334455667788, 256)], [0x99AABBCCDDEEFF00]),
+        any_tier=FactBatch.of([(0x0102030405060708, 64), (9, 128)], [10]),
+    ),
+    schemas.FactRequest(asker="gateway-1", engines=(ENGINE,)),
     schemas.NodeRecord(state=NODE_STATE),
     schemas.PlanRecord(plan=PLAN),
     schemas.Lease(holder="scheduler-1-5f3a", fence=12),

@@ -59,6 +59,7 @@ def node(region: RegionId, name: NodeId) -> Node:
     return Node(
         asks=(
             subjects.node_report(region, name),
+            subjects.node_facts(region, name),
             *_opens(incarnations),
             *_reads_one(incarnations, name),
             _record(incarnations, name),
@@ -67,6 +68,7 @@ def node(region: RegionId, name: NodeId) -> Node:
         ),
         hears=(
             subjects.node_resync(region, name),
+            subjects.node_facts_wanted(region, name),
             subjects.all_inflight_on(region, name),
             changed_on(keys.PLAN_BUCKET, keys.plan_key(region, name)),
         ),
@@ -85,6 +87,7 @@ def gateway(region: RegionId) -> Permissions:
             subjects.node_inflight(region, NodeId(ANY), GatewayId(ANY)),
             subjects.node_ensure(region, NodeId(ANY)),
             subjects.node_resync(region, NodeId(ANY)),
+            subjects.node_facts_wanted(region, NodeId(ANY)),
             subjects.gateway_decision(region, GatewayId(ANY)),
             *_makes_stream(keys.decision_stream(region)),
             *_makes(incarnations),
@@ -98,6 +101,7 @@ def gateway(region: RegionId) -> Permissions:
         ),
         subscribe=(
             subjects.all_node_reports(region),
+            subjects.all_node_facts(region),
             subjects.all_inflight(region),
             _inbox("gateway", ALL),
         ),

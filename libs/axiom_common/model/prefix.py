@@ -23,6 +23,9 @@ FINE_CHUNK_BYTES = 256
 FINE_TEXT_BYTES = 8_192
 """Up to here chunks are fine, beyond it coarse."""
 COARSE_CHUNK_BYTES = 1_024
+ANNOUNCED_BYTES = 12
+WITHDRAWN_BYTES = 8
+"""Of one fact in a batch: u64 link and u32 tokens, or the link alone."""
 
 
 class Uncredited(StrEnum):

@@ -12,9 +12,10 @@ from collections.abc import Sized
 from axiom_common.errors import WireError
 from axiom_common.model.decision import Decision, Term
 from axiom_common.model.engine import EngineRank, EngineState, GpuState
-from axiom_common.model.ids import NodeId, node_of
+from axiom_common.model.ids import EngineId, NodeId, node_of
 from axiom_common.model.outcome import Outcome
 from axiom_common.model.plan import Plan
+from axiom_common.model.prefix import ANNOUNCED_BYTES, WITHDRAWN_BYTES, FactBatch
 from axiom_common.state.region_view import NodeBeat
 
 _INFINITE = math.inf
@@ -103,6 +104,17 @@ def check_node(node: NodeId, engines: tuple[EngineState, ...], gpus: tuple[GpuSt
             raise WireError(f"{engine.engine[:80]!r} is no engine of node {node!r}")
         _check_engine(engine)
     _check_gpus(gpus)
+
+
+def check_facts(node: NodeId, engine: EngineId, revision: str, *batches: FactBatch) -> None:
+    """Check one engine's facts; WireError names what is wrong."""
+    if node_of(engine) != node:
+        raise WireError(f"{engine[:80]!r} is no engine of node {node!r}")
+    if len(revision) > TEXT_MAX:
+        raise WireError(f"a revision is above {TEXT_MAX} characters")
+    for batch in batches:
+        if len(batch.announced) % ANNOUNCED_BYTES or len(batch.withdrawn) % WITHDRAWN_BYTES:
+            raise WireError("a batch of facts does not end with one")
 
 
 def check_plan(plan: Plan) -> None:

@@ -20,10 +20,13 @@ from axiom_common.model.ensure import EnsureResult
 from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, RegionId
 from axiom_common.model.outcome import Outcome
 from axiom_common.model.plan import Plan
+from axiom_common.model.prefix import FactBatch
 from axiom_common.state.region_view import NodeBeat
 from axiom_common.wire.bounds import (
+    ENGINES_MAX,
     check_beat,
     check_decisions,
+    check_facts,
     check_node,
     check_order,
     check_outcome,
@@ -34,6 +37,8 @@ from axiom_common.wire.bounds import (
 VERSION = 1
 MESSAGE_BYTES_MAX = 1 << 20
 COUNTS_MAX = 8192
+PARTS_MAX = 4096
+"""Of one snapshot."""
 
 
 class ReportKind(StrEnum):
@@ -79,6 +84,47 @@ class InFlightCount(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     engine: EngineId
     adapter: EngineAdapter
     count: int
+
+
+class FactKind(StrEnum):
+    """`changes` follow those of the number below; a `snapshot` part tells what held at a number;
+    `stand` tells nothing but the number that was reached."""
+
+    CHANGES = "changes"
+    SNAPSHOT = "snapshot"
+    STAND = "stand"
+
+
+class FactReport(msgspec.Struct, frozen=True, kw_only=True, tag="facts"):
+    """Facts about text that an agent tells of one engine: what prefixes it holds.
+
+    `incarnation` is the agent's; within it, `seq` counts an engine's changes from 1. A `snapshot`
+    was cut at `seq`, comes in `parts`, numbered from 0, and announces only. `cleared`: first all
+    that was told before is withdrawn. `revision` names the tokenizer that facts were made with:
+    links of another one mean nothing to who has this one.
+    """
+
+    v: int = VERSION
+    kind: FactKind
+    region: RegionId
+    node: NodeId
+    incarnation: int
+    engine: EngineId
+    revision: str
+    seq: int
+    part: int = 0
+    parts: int = 1
+    cleared: bool = False
+    hbm: FactBatch = FactBatch()
+    any_tier: FactBatch = FactBatch()
+
+
+class FactRequest(msgspec.Struct, frozen=True, kw_only=True, tag="facts-wanted"):
+    """Who lacks facts of which engines. The agent tells all who listen, once for many askers."""
+
+    v: int = VERSION
+    asker: str
+    engines: tuple[EngineId, ...]
 
 
 class EnsureRequest(msgspec.Struct, frozen=True, kw_only=True, tag="ensure"):
@@ -181,6 +227,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, tag="lease"):
 Message = (
     NodeReport
     | ResyncRequest
+    | FactReport
+    | FactRequest
     | EnsureRequest
     | EnsureReply
     | InFlightReport
@@ -241,27 +289,45 @@ def decode(payload: bytes, kind: type[_M]) -> _M:
 
 
 def _check_bounds(message: Message) -> None:
-    if isinstance(message, NodeReport):
-        check_order(message.incarnation, message.seq, message.base or 0)
-        check_node(message.node, message.engines, message.gpus or ())
-    elif isinstance(message, NodeRecord):
-        state = message.state
-        check_order(state.incarnation, state.seq, state.base)
-        check_node(state.node, state.engines, state.gpus)
-    elif isinstance(message, PlanRecord):
-        check_plan(message.plan)
-    elif isinstance(message, DecisionReport):
-        decisions = tuple(attempt.decision for attempt in message.attempts)
-        check_decisions(decisions, message.weights)
-        check_outcome(message.outcome)
-        check_share(message.share, message.age_ms, *(one.after_ms for one in message.attempts))
-    elif isinstance(message, InFlightReport | EnsureRequest):
-        if isinstance(message, InFlightReport):
+    match message:
+        case NodeReport():
+            check_order(message.incarnation, message.seq, message.base or 0)
+            check_node(message.node, message.engines, message.gpus or ())
+        case NodeRecord(state=state):
+            check_order(state.incarnation, state.seq, state.base)
+            check_node(state.node, state.engines, state.gpus)
+        case PlanRecord():
+            check_plan(message.plan)
+        case FactReport():
+            _check_facts(message)
+        case FactRequest() if len(message.engines) > ENGINES_MAX:
+            raise WireError(f"more than {ENGINES_MAX} engines on one node")
+        case DecisionReport():
+            _check_decision(message)
+        case InFlightReport():
             check_order(message.incarnation, message.seq, message.applied or 0)
-        counts = message.counts if isinstance(message, InFlightReport) else message.in_flight
-        if len(counts) > COUNTS_MAX:
-            raise WireError(f"more than {COUNTS_MAX} counts")
-        if any(count.count < 0 for count in counts):
-            raise WireError("a count is negative")
-    if isinstance(message, EnsureRequest) and not 0.0 <= message.deadline_ms < math.inf:
-        raise WireError(f"a deadline of {message.deadline_ms} ms")
+            _check_counts(message.counts)
+        case EnsureRequest():
+            _check_counts(message.in_flight)
+            if not 0.0 <= message.deadline_ms < math.inf:
+                raise WireError(f"a deadline of {message.deadline_ms} ms")
+
+
+def _check_facts(report: FactReport) -> None:
+    check_order(report.incarnation, report.seq)
+    check_facts(report.node, report.engine, report.revision, report.hbm, report.any_tier)
+    if not 0 <= report.part < report.parts <= PARTS_MAX:
+        raise WireError(f"part {report.part} of {report.parts}")
+
+
+def _check_decision(report: DecisionReport) -> None:
+    check_decisions(tuple(attempt.decision for attempt in report.attempts), report.weights)
+    check_outcome(report.outcome)
+    check_share(report.share, report.age_ms, *(one.after_ms for one in report.attempts))
+
+
+def _check_counts(counts: tuple[InFlightCount, ...]) -> None:
+    if len(counts) > COUNTS_MAX:
+        raise WireError(f"more than {COUNTS_MAX} counts")
+    if any(count.count < 0 for count in counts):
+        raise WireError("a count is negative")

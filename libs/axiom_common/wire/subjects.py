@@ -31,6 +31,21 @@ def node_ensure(region: RegionId, node: NodeId) -> str:
     return f"{PREFIX}.node.ensure.{region}.{node}"
 
 
+def node_facts(region: RegionId, node: NodeId) -> str:
+    """What prefixes a node's engines hold, from its agent: `FactReport`."""
+    return f"{PREFIX}.node.facts.{region}.{node}"
+
+
+def all_node_facts(region: RegionId) -> str:
+    """The facts of all nodes of a region: what gateways hear."""
+    return f"{PREFIX}.node.facts.{region}.*"
+
+
+def node_facts_wanted(region: RegionId, node: NodeId) -> str:
+    """Asks an agent to tell all facts of some engines: `FactRequest`."""
+    return f"{PREFIX}.node.facts-wanted.{region}.{node}"
+
+
 def gateway_inflight(region: RegionId, gateway: GatewayId) -> str:
     """A gateway's in-flight vector: `InFlightReport`."""
     return f"{PREFIX}.gateway.inflight.{region}.{gateway}"
