@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,15 @@ def test_a_special_token_may_begin_in_the_last_bytes() -> None:
     assert vocabulary.open_bytes(b"hello <|user|>") == 8  # <|user|>x is one as well
     assert vocabulary.open_bytes(b"hello <|end|>") == 0
     assert vocabulary.open_bytes(b"") == 0
+
+
+def test_the_revision_is_of_the_bytes_of_the_file(tmp_path: Path) -> None:
+    told = trained_byte_level(LLAMA_SPLIT).replace("{", "{\r\n", 1).encode()
+    (tmp_path / "tokenizer.json").write_bytes(told)
+    revision = read_vocabulary(tmp_path).revision
+    assert revision == hashlib.blake2b(told, digest_size=8).hexdigest()
+    (tmp_path / "tokenizer.json").write_bytes(told + b"\n")
+    assert read_vocabulary(tmp_path).revision != revision
 
 
 def _with(told: str, change: Callable[[dict[str, Any]], object]) -> str:

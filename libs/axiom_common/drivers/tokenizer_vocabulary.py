@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import unicodedata
@@ -22,10 +23,15 @@ _UNICODE_FORMS = frozenset(("NFC", "NFD", "NFKC", "NFKD"))
 
 
 class TokenizerVocabulary:
-    """`Vocabulary` of one tokenizer. Not for several threads at once."""
+    """`Vocabulary` of one tokenizer. Not for several threads at once.
+
+    `revision`: 16 hex digits that stand for the file, so that an agent and a gateway see whether
+    they speak of the same one.
+    """
 
     def __init__(self, told: str) -> None:
         """From a `tokenizer.json`'s text; RefusedVocabularyError when it gives no exact facts."""
+        self.revision = revision_of(told.encode("utf-8", "surrogatepass"))
         try:
             parsed = json.loads(told)
             self._shape = read_shape(parsed)
@@ -117,10 +123,15 @@ def read_vocabulary(path: Path) -> TokenizerVocabulary:
             raise RefusedVocabularyError(
                 VocabularyRefusal.UNREADABLE, f"{file} is larger than {FILE_BYTES_MAX} bytes"
             )
-        told = file.read_text(encoding="utf-8")
+        told = file.read_bytes().decode()  # as it stands: `revision` is of these bytes
     except (OSError, UnicodeDecodeError) as error:
         raise RefusedVocabularyError(VocabularyRefusal.UNREADABLE, f"{file}: {error}") from error
     return TokenizerVocabulary(told)
+
+
+def revision_of(tokenizer: bytes) -> str:
+    """Of a `tokenizer.json` or whatever else stands for a base model's tokenizer."""
+    return hashlib.blake2b(tokenizer, digest_size=8).hexdigest()
 
 
 def _literals(specials: Sequence[str]) -> re.Pattern[str] | None:

@@ -12,7 +12,10 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from axiom_common.model.ids import BASE, EngineAdapter
@@ -69,6 +72,15 @@ class PrefixScope:
         return int.from_bytes(digest.digest(), "little")
 
 
+class PromptText(NamedTuple):
+    """A prompt as facts tell of it. `seed`: of its scope; `text`: what the engine tokenizes, from
+    the first byte on, normalised by the base model's vocabulary; cut short where something else
+    than text stands in it."""
+
+    seed: int
+    text: bytes
+
+
 def next_chunk_end(position: int) -> int:
     """Where the chunk that begins at byte `position`, the end of another chunk or 0, ends."""
     fine = position < FINE_TEXT_BYTES
@@ -86,14 +98,25 @@ def chain(scope: PrefixScope, text: bytes) -> array[int]:
     `text` is what the base model's vocabulary calls normalised; what is left over beyond the last
     whole chunk has no link.
     """
+    return linked(scope.seed, text)
+
+
+def linked(seed: int, text: bytes) -> array[int]:
+    """`chain` of a scope of which the seed is known."""
     links = array("Q")
     view = memoryview(text)
-    link, start = scope.seed, 0
+    link, start = seed, 0
     while (end := next_chunk_end(start)) <= len(text):
         link = next_link(link, view[start:end])
         links.append(link)
         start = end
     return links
+
+
+def prefix_bytes(chunks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many bytes of text so many first chunks are."""
+    fine = np.minimum(chunks, FINE_TEXT_BYTES // FINE_CHUNK_BYTES)
+    return fine * FINE_CHUNK_BYTES + (chunks - fine) * COARSE_CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
