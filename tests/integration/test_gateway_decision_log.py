@@ -13,8 +13,8 @@ from tests.owner import task_owner
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_journal import NatsJournal
 from axiom_common.drivers.system_clock import SystemClock
-from axiom_common.model.decision import Decision, Query, Term
-from axiom_common.model.ids import GatewayId, RegionId
+from axiom_common.model.decision import Decision, Term
+from axiom_common.model.ids import BASE, GatewayId, RegionId
 from axiom_common.model.outcome import Ending, Outcome
 from axiom_common.policy.profile import AXIOM
 from axiom_common.runtime.logging import Log
@@ -23,7 +23,7 @@ from axiom_common.wire import keys, subjects
 from axiom_common.wire.bounds import ATTEMPTS_MAX
 from axiom_common.wire.schemas import DecisionReport, decode
 from axiom_gateway.decision_log import DecisionPublisher, LogCounts
-from axiom_gateway.decisions import DecisionRecord
+from axiom_gateway.decisions import Asked, DecisionRecord, RequestRecord
 
 OUTCOME = Outcome(
     ending=Ending.SERVED,
@@ -56,15 +56,20 @@ def told(region: Region) -> list[DecisionReport]:
     return [decode(payload, DecisionReport) for _, payload in region.journal.messages]
 
 
-def record(number: int, attempt: int = 1) -> DecisionRecord:
-    return DecisionRecord(
-        id=f"d-{number}",
-        at_ms=0.0,
-        attempt=attempt,
-        query=Query(base_model=BASE_MODEL, request_hash=number),
-        decision=Decision(profile="axiom", winner=None),
-        weights=AXIOM.weight_of_each,
-    )
+def record(number: int, *attempts: int) -> RequestRecord:
+    decisions = [
+        DecisionRecord(
+            at_ms=0.0,
+            took_ms=0.1,
+            attempt=attempt,
+            excluded=(),
+            weights=AXIOM.weight_of_each,
+            decision=Decision(profile="axiom", winner=None),
+        )
+        for attempt in attempts or (1,)
+    ]
+    asked = Asked(BASE_MODEL, BASE, 0, 0, 12)
+    return RequestRecord(f"d-{number}", asked, decisions, OUTCOME)
 
 
 def publisher(journal: FakeJournal | NatsJournal, *, queued_max: int = 8) -> DecisionPublisher:
@@ -146,22 +151,21 @@ async def test_a_full_queue_drops_what_comes_and_takes_again_once_there_is_room(
     journal = FakeJournal()
     telling = publisher(journal, queued_max=2)
     for number in range(5):
-        telling.offer((record(number),), OUTCOME)
+        telling.offer(record(number))
     assert telling.counts == LogCounts(sent=0, sampled_out=0, dropped=3)
     async with task_owner() as owner:
         task = owner.create_task(telling.run(), name="tell")
         await eventually(lambda: telling.counts.sent == 2)
-        telling.offer((record(6),), OUTCOME)
+        telling.offer(record(6))
         await eventually(lambda: telling.counts.sent == 3)
         task.cancel()
     assert telling.counts.dropped == 3
 
 
-async def test_of_many_attempts_the_last_are_told_and_a_request_without_any_is_not() -> None:
+async def test_of_many_attempts_the_last_are_told() -> None:
     journal = FakeJournal()
     telling = publisher(journal)
-    telling.offer((), OUTCOME)
-    telling.offer(tuple(record(1, attempt=n) for n in range(1, 40)), OUTCOME)
+    telling.offer(record(1, *range(1, 40)))
     async with task_owner() as owner:
         task = owner.create_task(telling.run(), name="tell")
         await eventually(lambda: telling.counts.sent == 1)
@@ -186,7 +190,7 @@ async def test_a_real_stream_keeps_what_is_told(nats_url: str) -> None:
             message_bytes_max=1 << 16,
         )
         telling = publisher(journal)
-        telling.offer((record(1),), OUTCOME)
+        telling.offer(record(1))
         task = owner.create_task(telling.run(), name="tell")
         await eventually(lambda: telling.counts.sent == 1)
         jetstream = connection.session().client.jetstream()

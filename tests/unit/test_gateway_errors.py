@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from axiom_common.model.decision import Candidate, Decision, LoadKind, Query
+from axiom_common.model.decision import Candidate, Decision, LoadKind
 from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.outcome import Ending, Outcome, Usage
 from axiom_common.model.reason import Reason
 from axiom_common.policy.profile import AXIOM
-from axiom_gateway.decisions import ENDED_MAX, DecisionLog, DecisionRecord, RequestRecord
+from axiom_gateway.decisions import Asked, DecisionLog, DecisionRecord, RequestRecord
 from axiom_gateway.errors import NAMES_SHOWN_MAX, from_engine, refused, unknown_model
 from axiom_gateway.rewrite import Renaming
 
@@ -109,82 +109,80 @@ def test_pages_and_stack_traces_are_not_shown(text: str) -> None:
 SERVED = Outcome(Ending.SERVED, 200, None, EngineId("node.engine"), 0, 0.0, None, 9.5, None, None)
 
 
-def decided(decision_id: str, attempt: int = 1) -> DecisionRecord:
+ASKED = Asked("base", EngineAdapter("a~1"), 8, 1024, 12)
+
+
+def decided(attempt: int = 1) -> DecisionRecord:
     return DecisionRecord(
-        id=decision_id,
         at_ms=0.0,
+        took_ms=0.125,
         attempt=attempt,
-        query=Query(base_model="base"),
-        decision=Decision(profile="axiom", winner=None),
+        excluded=(),
         weights=AXIOM.weight_of_each,
+        decision=Decision(profile="axiom", winner=None),
     )
+
+
+def ended(decision_id: str, *attempts: int, outcome: Outcome = SERVED) -> RequestRecord:
+    return RequestRecord(decision_id, ASKED, [decided(one) for one in attempts], outcome)
 
 
 def test_the_log_of_decisions_keeps_the_latest_ids_with_all_their_tries() -> None:
     log = DecisionLog(ids_max=2)
-    for decision_id, attempt in (("a", 1), ("b", 1), ("b", 2), ("c", 1)):
-        log.add(decided(decision_id, attempt))
-    for decision_id in ("a", "b", "c"):
-        log.end(decision_id, SERVED)
+    for record in (ended("a", 1), ended("b", 1, 2), ended("c", 1)):
+        log.end([record])
     assert log.get("a") is None
-    assert _attempts(log, "b") == [1, 2]
-    assert _attempts(log, "c") == [1]
+    assert log.get("b") == ended("b", 1, 2)
+    assert log.get("c") == ended("c", 1)
 
 
 def test_the_log_of_decisions_is_bounded_in_bytes_and_never_tells_half_of_one() -> None:
     log = DecisionLog(ids_max=1_000, bytes_max=1_000)
     ids = [f"id-{number}" for number in range(300)]
     for decision_id in ids:
-        log.add(decided(decision_id))
-        log.end(decision_id, SERVED)
-        found = log.get(decision_id)
-        assert found == RequestRecord((decided(decision_id),), SERVED)
+        log.end([ended(decision_id, 1)])
+        assert log.get(decision_id) == ended(decision_id, 1)
     kept = [decision_id for decision_id in ids if log.get(decision_id) is not None]
     assert 2 <= len(kept) < 10
     assert kept == ids[-len(kept) :]
 
 
-def test_the_usage_of_an_answer_is_read_when_what_ended_is_packed() -> None:
+def test_an_id_is_found_among_those_kept_with_it_and_no_part_of_one_is() -> None:
     log = DecisionLog()
-    heard: list[Outcome] = []
-    log.on_end = lambda _, outcome: heard.append(outcome)
-    log.end("a", SERVED, b'{"usage": {"prompt_tokens": 7}}')
-    found = log.get("a")
-    assert found is not None
-    assert found.outcome == SERVED._replace(usage=Usage(7, None, None))
-    assert heard == [found.outcome]
+    log.end([ended("id-1", 1), ended("id-12", 2)])
+    log.end([ended("id-13", 3)])
+    assert log.get("id-1") == ended("id-1", 1)
+    assert log.get("id-12") == ended("id-12", 2)
+    assert log.get("id-13") == ended("id-13", 3)
+    assert log.get("id") is None
+    assert log.get("\ud800") is None
 
 
-def test_what_ended_is_given_as_it_was_kept_packed_or_not_yet() -> None:
-    log = DecisionLog(ids_max=2 * ENDED_MAX)
+def test_what_is_under_way_is_known_with_the_decisions_so_far_until_it_ended() -> None:
+    log = DecisionLog()
+    decisions = [decided(1)]
+    log.begin(RequestRecord("a", ASKED, decisions, None))
+    decisions.append(decided(2))
+    assert log.get("a") == RequestRecord("a", ASKED, [decided(1), decided(2)], None)
+    log.end([RequestRecord("a", ASKED, decisions, SERVED)])
+    assert log.get("a") == ended("a", 1, 2)
+
+
+def test_what_ended_is_given_as_it_was_kept() -> None:
+    log = DecisionLog()
     best = Candidate("node.engine", 0, 1.5, 0.25, (1.0,) * 6, (0.5,) * 6)
-    kept = {}
-    for number in range(ENDED_MAX + 1):
-        decision_id = f"id-{number}"
-        decision = Decision(
-            profile="axiom",
-            winner=best,
-            runners_up=(best,),
-            load=LoadKind.JOIN,
-            refusals={Reason.DRAINING: 2},
-        )
-        query = Query(base_model="base", affinity_hash=2**64 - 1)
-        record = DecisionRecord(decision_id, 0.5, 1, query, decision, AXIOM.weight_of_each)
-        outcome = Outcome(
-            *(Ending.BROKEN, 200, Reason.ENGINE_FAILED, "node.engine", 1),
-            *(0.0, None, 9.5, None, 0.25, Usage(12, None, 3)),
-        )
-        kept[decision_id] = RequestRecord((record,), outcome)
-        log.add(record)
-        log.end(decision_id, outcome)
-    log.add(record._replace(id="under-way"))
-    under_way = log.get("under-way")
-    assert under_way is not None
-    assert under_way.outcome is None
-    assert {decision_id: log.get(decision_id) for decision_id in kept} == kept
-
-
-def _attempts(log: DecisionLog, decision_id: str) -> list[int]:
-    record = log.get(decision_id)
-    assert record is not None
-    return [one.attempt for one in record.decisions]
+    decision = Decision(
+        profile="axiom",
+        winner=best,
+        runners_up=(best,),
+        load=LoadKind.JOIN,
+        refusals={Reason.DRAINING: 2},
+    )
+    outcome = Outcome(
+        *(Ending.BROKEN, 200, Reason.ENGINE_FAILED, "node.engine", 1),
+        *(0.0, None, 9.5, None, 0.25, Usage(12, None, 3)),
+    )
+    one = decided()._replace(decision=decision, excluded=(EngineId("node.other"),))
+    record = RequestRecord("a", ASKED, [one], outcome)
+    log.end([record])
+    assert log.get("a") == record

@@ -11,8 +11,8 @@ from typing import Any
 
 from axiom_gateway.__main__ import main
 from axiom_gateway.app import GatewayApp
-from axiom_gateway.dispatch import Dispatcher
 from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.telling import Telling
 
 
 class UncountedMetrics(GatewayMetrics):
@@ -21,23 +21,20 @@ class UncountedMetrics(GatewayMetrics):
     def request(self, endpoint: str, status: int) -> None:
         """Nothing."""
 
-    def decision(self, profile: str, outcome: str, duration_ms: float) -> None:
-        """Nothing."""
-
-    def tried(self, verdict: str) -> None:
+    def decision(self, profile: str, decision: Any, duration_ms: float) -> None:
         """Nothing."""
 
     def first_byte(self, duration_ms: float) -> None:
         """Nothing."""
 
 
-class UntoldDispatcher(Dispatcher):
-    """Keeps no decision and no outcome."""
+class Untelling(Telling):
+    """Keeps no decision and no outcome, and counts none."""
 
-    def ended(self, job: Any, error: Exception | None) -> None:
+    def decided(self, job: Any, record: Any) -> None:
         """Nothing."""
 
-    def _record(self, job: Any, query: Any, decision: Any) -> None:
+    def ended(self, job: Any) -> None:
         """Nothing."""
 
 
@@ -45,7 +42,7 @@ class UntoldGateway(GatewayApp):
     """A gateway of these parts."""
 
     metrics_kind = UncountedMetrics
-    dispatcher_kind = UntoldDispatcher
+    telling_kind = Untelling
 
 
 if __name__ == "__main__":

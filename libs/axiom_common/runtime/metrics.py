@@ -24,7 +24,12 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
@@ -141,6 +146,10 @@ class MetricSet:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
 
+    def before_scrape(self, call: Callable[[], None]) -> None:
+        """Call at each scrape, before what is made after this is read."""
+        _BeforeScrape(call, self.registry)
+
     def counter(self, name: CounterName) -> Counter:
         """A counter to count with."""
         return Counter(name.name, name.about, name.label_names, registry=self.registry)
@@ -227,6 +236,20 @@ class OwnHistogram(Collector):
         labels = (*map(str, self._bounds), "+Inf")
         buckets = list(zip(labels, accumulate(self._counts), strict=True))
         yield HistogramMetricFamily(self._name.name, self._name.about, buckets, self._sum)
+
+
+class _BeforeScrape(Collector):
+    def __init__(self, call: Callable[[], None], registry: CollectorRegistry) -> None:
+        self._call = call
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, and so it is not called when it is registered."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        self._call()
+        return ()
 
 
 class _ReadGauges(Collector):

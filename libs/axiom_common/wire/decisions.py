@@ -131,13 +131,13 @@ class OutcomeView(Shape):
 
 class WhyView(Shape):
     """All that is kept of one request. `adapter` null: it was for the base model; `prompt_tokens`
-    an estimate; both and `base_model` null where no decision is kept. `attempts` in order;
-    `outcome` null: it is under way."""
+    an estimate. `attempts` in order, none where no decision was taken; `outcome` null: it is under
+    way."""
 
     id: str
-    base_model: str | None
+    base_model: str
     adapter: str | None
-    prompt_tokens: int | None
+    prompt_tokens: int
     attempts: tuple[AttemptView, ...]
     outcome: OutcomeView | None
 

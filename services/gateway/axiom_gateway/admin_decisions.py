@@ -53,12 +53,12 @@ class DecisionDesk:
                 f"no decision {decision_id[:SHOWN_CHARS_MAX]!r} is known here: this gateway keeps "
                 f"those of its last {IDS_MAX} requests, while it runs; another may have taken it"
             )
-        query = record.decisions[-1].query if record.decisions else None
+        asked = record.asked
         return WhyView(
             id=decision_id,
-            base_model=query.base_model if query is not None else None,
-            adapter=(query.adapter or None) if query is not None else None,
-            prompt_tokens=query.prompt_tokens if query is not None else None,
+            base_model=asked.base_model,
+            adapter=asked.adapter or None,
+            prompt_tokens=asked.prompt_tokens,
             attempts=tuple(self._attempt(one) for one in record.decisions),
             outcome=OutcomeView.of(record.outcome) if record.outcome is not None else None,
         )
@@ -90,7 +90,7 @@ class DecisionDesk:
         return AttemptView(
             attempt=record.attempt,
             age_ms=self.clock.now_ms() - record.at_ms,
-            excluded=record.query.excluded,
+            excluded=record.excluded,
             decision=DecisionView.of(record.decision, dict(zip(Term, record.weights, strict=True))),
         )
 

@@ -53,6 +53,7 @@ from axiom_gateway.proxy import Proxy
 from axiom_gateway.row_sweep import TURNS
 from axiom_gateway.settings import GatewaySettings
 from axiom_gateway.state import GatewayState
+from axiom_gateway.telling import Telling
 from axiom_gateway.v1_access import V1Access
 from axiom_gateway.watch import Watches
 
@@ -73,7 +74,7 @@ class GatewayApp:
     """
 
     metrics_kind: ClassVar[type[GatewayMetrics]] = GatewayMetrics
-    dispatcher_kind: ClassVar[type[Dispatcher]] = Dispatcher
+    telling_kind: ClassVar[type[Telling]] = Telling
     """What tells of requests; `axiom bench gateway` measures a gateway without."""
 
     def __init__(
@@ -115,7 +116,10 @@ class GatewayApp:
             per_s=settings.decisions_per_s,
             queued_max=settings.decisions_queued_max,
         )
-        self.decisions.on_end = self._publisher.offer
+        self._telling = self.telling_kind(
+            self.decisions, self.metrics, self._log, self._publisher.offer
+        )
+        self.decisions.before_get = self.metrics.before_scrape = self._telling.tell
         self.profiles = ProfileBook()
         self.state = GatewayState(clock, self.profiles)
         self.hold = HoldQueue(
@@ -207,15 +211,14 @@ class GatewayApp:
             owner=owner,
             log=self._log,
             catalog=self.state.catalog,
-            dispatcher=self.dispatcher_kind(
+            dispatcher=Dispatcher(
                 clock=self._clock,
                 state=self.state,
                 proxy=self._proxy,
                 ensurer=ensurer,
                 hold=self.hold,
-                decisions=self.decisions,
+                telling=self._telling,
                 metrics=self.metrics,
-                log=self._log,
             ),
             metrics=self.metrics,
             profiles=self.profiles,
@@ -355,7 +358,7 @@ class GatewayApp:
             await self.feed.sweep()
             self.state.sweep()
             self._declared.known.look()
-            self.decisions.pack()
+            self._telling.tell()
             for _ in range(TURNS - 1):
                 await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
                 self.state.sweep_on()

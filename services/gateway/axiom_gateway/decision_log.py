@@ -12,9 +12,10 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
+import xxhash
+
 from axiom_common.errors import UnavailableError
 from axiom_common.model.ids import GatewayId, RegionId
-from axiom_common.model.outcome import Outcome
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.journal import Journal
 from axiom_common.runtime.logging import Log
@@ -22,7 +23,7 @@ from axiom_common.wire import subjects
 from axiom_common.wire.bounds import ATTEMPTS_MAX
 from axiom_common.wire.schemas import DecidedAttempt, DecisionReport, encode
 from axiom_gateway.decision_sampling import Sampler
-from axiom_gateway.decisions import DecisionRecord
+from axiom_gateway.decisions import RequestRecord
 
 TURN_MS = 100.0
 """Between two turns of sending; requests are not interrupted for each message."""
@@ -38,9 +39,8 @@ class LogCounts(NamedTuple):
     dropped: int
 
 
-class _Ended(NamedTuple):
-    decisions: tuple[DecisionRecord, ...]
-    outcome: Outcome
+class _Queued(NamedTuple):
+    request: RequestRecord
     share: float
 
 
@@ -65,7 +65,7 @@ class DecisionPublisher:
         self._gateway = gateway
         self._subject = subjects.gateway_decision(region, gateway)
         self._sampler = Sampler(per_s, clock.now_ms())
-        self._queue: deque[_Ended] = deque()
+        self._queue: deque[_Queued] = deque()
         self._queued_max = queued_max
         self._filled = asyncio.Event()
         self._sent = self._sampled_out = self._dropped = 0
@@ -75,18 +75,17 @@ class DecisionPublisher:
         """What became of the requests that were offered."""
         return LogCounts(self._sent, self._sampled_out, self._dropped)
 
-    def offer(self, decisions: tuple[DecisionRecord, ...], outcome: Outcome) -> None:
-        """A request ended. Takes about a microsecond, whatever the journal does."""
-        if not decisions:
-            return
-        request_hash = decisions[0].query.request_hash
-        share = self._sampler.share_of(request_hash, self._clock.now_ms())
+    def offer(self, request: RequestRecord) -> None:
+        """A request ended. Takes a part of a microsecond, whatever the journal does."""
+        now_ms = self._clock.now_ms()
+        chance = xxhash.xxh3_64_intdigest(request.id.encode())
+        share = self._sampler.share_of(chance, now_ms)
         if not share:
             self._sampled_out += 1
         elif len(self._queue) >= self._queued_max:
             self._dropped += 1
         else:
-            self._queue.append(_Ended(decisions, outcome, share))
+            self._queue.append(_Queued(request, share))
             self._filled.set()
 
     async def run(self) -> None:
@@ -102,29 +101,30 @@ class DecisionPublisher:
                     await asyncio.sleep(0)
             await self._clock.sleep_ms(TURN_MS)
 
-    async def _send(self, ended: _Ended) -> None:
+    async def _send(self, queued: _Queued) -> None:
         try:
-            await self._journal.append(self._subject, encode(self._report(ended)))
+            await self._journal.append(self._subject, encode(self._report(queued)))
         except UnavailableError as error:
             self._dropped += 1
             self._log.warning("decisions not told", once_a_minute="decision log", cause=str(error))
         else:
             self._sent += 1
 
-    def _report(self, ended: _Ended) -> DecisionReport:
-        first = ended.decisions[0]
-        query = first.query
+    def _report(self, queued: _Queued) -> DecisionReport:
+        request = queued.request
+        assert request.outcome is not None
+        first = request.decisions[0]
         return DecisionReport(
             region=self._region,
             gateway=self._gateway,
-            id=first.id,
+            id=request.id,
             age_ms=self._clock.now_ms() - first.at_ms,
-            share=ended.share,
-            base_model=query.base_model,
-            adapter=query.adapter,
-            rank=query.rank,
-            size_bytes=query.size_bytes,
-            prompt_tokens=query.prompt_tokens,
+            share=queued.share,
+            base_model=request.asked.base_model,
+            adapter=request.asked.adapter,
+            rank=request.asked.rank,
+            size_bytes=request.asked.size_bytes,
+            prompt_tokens=request.asked.prompt_tokens,
             weights=first.weights,
             attempts=tuple(
                 DecidedAttempt(
@@ -132,7 +132,7 @@ class DecisionPublisher:
                     after_ms=record.at_ms - first.at_ms,
                     decision=record.decision,
                 )
-                for record in ended.decisions[-ATTEMPTS_MAX:]
+                for record in request.decisions[-ATTEMPTS_MAX:]
             ),
-            outcome=ended.outcome,
+            outcome=request.outcome,
         )

@@ -18,8 +18,6 @@ Whatever happens, the booking of each decision is released.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import partial
 
 import xxhash
@@ -27,26 +25,22 @@ import xxhash
 from axiom_common.model.decision import Decision, LoadKind, Query
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.ids import EngineId
-from axiom_common.model.outcome import Ending, Outcome
 from axiom_common.model.reason import Reason
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.tracing import Span, SpanKind
-from axiom_common.runtime.logging import Log
-from axiom_common.runtime.tracing import NO_SPAN
 from axiom_common.wire import headers
 from axiom_gateway import spans
-from axiom_gateway.asgi import Exchange
-from axiom_gateway.catalog import Target, name_at
-from axiom_gateway.decisions import DecisionLog, DecisionRecord
+from axiom_gateway.catalog import name_at
+from axiom_gateway.decisions import DecisionRecord
 from axiom_gateway.ensure import PASSING, Ensurer
 from axiom_gateway.errors import ApiError, refused
 from axiom_gateway.hold import HoldQueue, may_pass
+from axiom_gateway.job import Job
 from axiom_gateway.metrics import GatewayMetrics
-from axiom_gateway.openai_requests import ParsedRequest
-from axiom_gateway.outcomes import ending_of, reason_of
+from axiom_gateway.outcomes import outcome_of
 from axiom_gateway.proxy import Proxy, Try, Upstream, Verdict
 from axiom_gateway.state import GatewayState
-from axiom_gateway.usage import UNTOLD, usage_in
+from axiom_gateway.telling import Telling
 
 FAILURES_MAX = 2
 """Tries that may fail at an engine: the first one, and once elsewhere."""
@@ -56,51 +50,10 @@ ENGINE_FULL_STATUS = 503
 """vLLM's answer when its own queue is full."""
 STARVED_MS = 300.0
 """A load takes about as long: from then on waiting for a slot costs more than changing one."""
-PAUSE_MS_MIN = 25.0
 PAUSE_MS_MAX = 400.0
-"""Between two rounds of asking agents that had no idle slot; doubles within these bounds."""
+"""Between two rounds of asking agents that had no idle slot; doubles up to here."""
 
-LOGGED = frozenset({Ending.REFUSED, Ending.BROKEN, Ending.CUT})
-"""Ends that somebody may want to look into; a defect has a line of its own."""
-
-_SERVED = Ending.SERVED
 _ENGINE = headers.ENGINE.encode()
-
-
-@dataclass(slots=True, kw_only=True)
-class Job:
-    """One request on its way. `failed` engines are left out for good, `refused` for a while."""
-
-    id: str
-    request_id: str
-    request: ParsedRequest
-    target: Target
-    profile: str
-    exchange: Exchange
-    arrived_ms: float
-    hold_left_ms: float
-    span: Span = NO_SPAN
-    deciding: Span = NO_SPAN
-    failures: int = 0
-    failed: tuple[EngineId, ...] = ()
-    refused: tuple[EngineId, ...] = ()
-    forgotten: tuple[EngineId, ...] = ()
-    reason: Reason = Reason.NO_ENGINE
-    attempt: int = 0
-    setbacks: int = 0
-    tries: int = 0
-    last: Try | None = None
-    engine: EngineId | None = None
-    held_ms: float = 0.0
-    load_ms: float | None = None
-    pause_ms: float = PAUSE_MS_MIN
-
-    @property
-    def lane(self) -> Hashable:
-        """What it waits for when it is held."""
-        target = self.target
-        out = (*target.excluded, *self.failed, *self.refused)
-        return self.profile, target.base_model, target.adapter, out
 
 
 class Dispatcher:
@@ -114,17 +67,15 @@ class Dispatcher:
         proxy: Proxy,
         ensurer: Ensurer,
         hold: HoldQueue,
-        decisions: DecisionLog,
+        telling: Telling,
         metrics: GatewayMetrics,
-        log: Log,
     ) -> None:
-        self._log = log
         self._clock = clock
         self._state = state
         self._proxy = proxy
         self._ensurer = ensurer
         self._hold = hold
-        self._decisions = decisions
+        self._telling = telling
         self._metrics = metrics
 
     async def run(self, job: Job) -> None:
@@ -155,47 +106,13 @@ class Dispatcher:
         raise self._refuse(job.reason)
 
     def ended(self, job: Job, error: Exception | None) -> None:
-        """The request is over, with `error` for its client: keep its outcome."""
-        exchange, last = job.exchange, job.last
-        status = exchange.status
-        if status is None and isinstance(error, ApiError):
-            status = error.status
-        outcome = Outcome(
-            ending_of(exchange, last, error),
-            status,
-            reason_of(last, error),
-            job.engine,
-            job.tries - 1 if job.tries else 0,
-            job.held_ms,
-            job.load_ms,
-            self._clock.now_ms() - job.arrived_ms,
-            last.ttft_ms if last else None,
-            last.tpot_ms if last else None,
-            last.usage if last else UNTOLD,
-        )
-        answer = last.answer if last else b""
-        self._decisions.end(job.id, outcome, answer)
+        """The request is over, with `error` for its client."""
+        job.error, job.total_ms = error, self._clock.now_ms() - job.arrived_ms
         if job.span.recorded:
-            told = outcome._replace(usage=usage_in(answer)) if answer else outcome
-            spans.tell_outcome(job.span, told, model=job.request.model, profile=job.profile)
-        if outcome.ending is not _SERVED and outcome.ending in LOGGED:
-            self._say(job, outcome)
-
-    def _say(self, job: Job, outcome: Outcome) -> None:
-        """One line, with what finds the request everywhere else, and no word of it."""
-        ending, reason = outcome.ending.value, outcome.reason and outcome.reason.value
-        self._log.warning(
-            f"request {ending}",
-            once_a_minute=f"{ending} {reason} {outcome.engine}",
-            request=job.request_id,
-            decision=job.id,
-            trace=job.span.trace_id,
-            model=job.request.model,
-            reason=reason,
-            engine=outcome.engine,
-            status=outcome.status,
-            retries=outcome.retries,
-        )
+            spans.tell_outcome(
+                job.span, outcome_of(job), model=job.request.model, profile=job.profile
+            )
+        self._telling.ended(job)
 
     async def _decide(self, job: Job) -> Decision:
         """A decision with a winner, at once or after a hold; ApiError when there is none."""
@@ -251,12 +168,12 @@ class Dispatcher:
         query = self._query(job)
         began_ms = self._clock.now_ms()
         decision = self._state.decide(query, job.profile)
-        outcome = decision.load.value if decision.winner else "no-winner"
-        self._metrics.decision(job.profile, outcome, self._clock.now_ms() - began_ms)
+        took_ms = self._clock.now_ms() - began_ms
         if decision.refusals and Reason.QUARANTINED in decision.refusals:
             self._metrics.quarantined()
+        self._metrics.decision(job.profile, decision, took_ms)
         if not may_pass(decision):
-            self._record(job, query, decision)
+            self._decided(job, query, decision, began_ms, took_ms)
         return decision
 
     def _query(self, job: Job) -> Query:
@@ -338,7 +255,8 @@ class Dispatcher:
         except asyncio.CancelledError:
             self._state.abandoned(engine)
             raise
-        self._metrics.tried(outcome.verdict.value)
+        if outcome.verdict is not Verdict.SERVED:
+            self._metrics.tried(outcome.verdict)
         if outcome.verdict is Verdict.WITHHELD:
             self._state.abandoned(engine)
             job.tries -= 1
@@ -360,11 +278,16 @@ class Dispatcher:
         is_full = outcome.status == ENGINE_FULL_STATUS
         job.reason = Reason.ALL_SATURATED if is_full else Reason.ENGINE_FAILED
 
-    def _record(self, job: Job, query: Query, decision: Decision) -> None:
+    def _decided(
+        self, job: Job, query: Query, decision: Decision, at_ms: float, took_ms: float
+    ) -> None:
+        """It stands: keep it."""
         if job.deciding.recorded:
             spans.tell_decision(job.deciding, decision)
-        at_ms, weights = self._clock.now_ms(), self._state.weights(job.profile)
-        self._decisions.add(DecisionRecord(job.id, at_ms, job.attempt, query, decision, weights))
+        weights = self._state.weights(job.profile)
+        excluded = query.excluded
+        record = DecisionRecord(at_ms, took_ms, job.attempt, excluded, weights, decision)
+        self._telling.decided(job, record)
 
     def _refuse(self, reason: Reason, decision: Decision | None = None) -> ApiError:
         self._metrics.refusal(reason)
@@ -375,7 +298,8 @@ class Dispatcher:
     def _refuse_full(self, job: Job, decision: Decision | None) -> ApiError:
         """No room, in time or at all; `decision` is the last one, if it was looked at."""
         query = self._query(job)
+        at_ms = self._clock.now_ms()
         last = decision or self._state.choose(query, job.profile)
-        self._record(job, query, last)
+        self._decided(job, query, last, at_ms, self._clock.now_ms() - at_ms)
         saturated = Reason.SATURATED in last.refusals
         return self._refuse(Reason.ALL_SATURATED if saturated else Reason.ALL_QUARANTINED, last)

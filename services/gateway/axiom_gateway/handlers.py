@@ -21,8 +21,9 @@ from axiom_common.wire import headers
 from axiom_gateway import errors, spans
 from axiom_gateway.asgi import ClientGoneError, Exchange, Receive, Scope, Send
 from axiom_gateway.catalog import Catalog, ModelEntry, Target
-from axiom_gateway.dispatch import Dispatcher, Job
+from axiom_gateway.dispatch import Dispatcher
 from axiom_gateway.errors import ApiError
+from axiom_gateway.job import Job
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.openai_requests import Endpoint, parse
 from axiom_gateway.profile_book import ProfileBook

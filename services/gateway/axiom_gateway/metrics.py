@@ -6,12 +6,14 @@ from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterable
 from math import nan
 
+from axiom_common.model.decision import Decision
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.reason import Reason
 from axiom_common.ports.tracing import SpanCounts
 from axiom_common.runtime.metric_names import Gateway
 from axiom_common.runtime.metrics import CappedLabel, MetricSet, Reading
 from axiom_gateway.decision_log import LogCounts
+from axiom_gateway.proxy import Verdict
 
 
 class GatewayMetrics:
@@ -20,6 +22,9 @@ class GatewayMetrics:
     def __init__(self) -> None:
         self._set = metrics = MetricSet()
         self.registry = metrics.registry
+        self.before_scrape: Callable[[], None] = lambda: None
+        """Called first at each scrape."""
+        metrics.before_scrape(lambda: self.before_scrape())
         self._status = CappedLabel(Gateway.STATUS)
         self._profile = CappedLabel(Gateway.PROFILE)
         self._quarantines = metrics.counter(Gateway.QUARANTINES)
@@ -39,8 +44,9 @@ class GatewayMetrics:
         """A request ended with `status` (499: its client had gone)."""
         self._requests[endpoint, self._status[status]] += 1
 
-    def decision(self, profile: str, outcome: str, duration_ms: float) -> None:
-        """A decision was taken: `outcome` is a load kind or `no-winner`."""
+    def decision(self, profile: str, decision: Decision, duration_ms: float) -> None:
+        """A decision was taken with a profile."""
+        outcome = decision.load.value if decision.winner else "no-winner"
         self._decisions[self._profile[profile], outcome] += 1
         self._decision.observe(duration_ms / 1e3)
 
@@ -56,9 +62,9 @@ class GatewayMetrics:
         """An agent answered an ensure; None: it did not."""
         self._ensures.labels(outcome.value if outcome else "unanswered").inc()
 
-    def tried(self, verdict: str) -> None:
+    def tried(self, verdict: Verdict) -> None:
         """A try ended."""
-        self._tries[verdict,] += 1
+        self._tries[verdict.value,] += 1
 
     def retry(self) -> None:
         """A try failed that the client saw nothing of."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from axiom_common.model.outcome import Ending
+from axiom_common.model.outcome import Ending, Outcome
 from axiom_common.model.reason import Reason
 from axiom_gateway.asgi import Exchange
 from axiom_gateway.errors import ApiError
+from axiom_gateway.job import Job
 from axiom_gateway.proxy import Try, Verdict
+from axiom_gateway.usage import UNTOLD, usage_in
 
 _ENDINGS = {
     Verdict.SERVED: Ending.SERVED,
@@ -19,7 +21,34 @@ _SERVED, _IS_SERVED = Verdict.SERVED, Ending.SERVED
 _REASONS: dict[str | int | None, Reason] = {reason.value: reason for reason in Reason}
 
 
-def ending_of(exchange: Exchange, last: Try | None, error: Exception | None) -> Ending:
+def outcome_of(job: Job) -> Outcome:
+    """What became of a request that ended, with the usage that its answer tells."""
+    exchange, last, error = job.exchange, job.last, job.error
+    status = exchange.status
+    if status is None and isinstance(error, ApiError):
+        status = error.status
+    if last is None:
+        ttft_ms = tpot_ms = None
+        usage = UNTOLD
+    else:
+        ttft_ms, tpot_ms = last.ttft_ms, last.tpot_ms
+        usage = usage_in(last.answer) if last.answer else last.usage
+    return Outcome(
+        _ending_of(exchange, last, error),
+        status,
+        _reason_of(last, error),
+        job.engine,
+        job.tries - 1 if job.tries else 0,
+        job.held_ms,
+        job.load_ms,
+        job.total_ms,
+        ttft_ms,
+        tpot_ms,
+        usage,
+    )
+
+
+def _ending_of(exchange: Exchange, last: Try | None, error: Exception | None) -> Ending:
     """How it ended. `last` None: the last try did not come to its end, or there was none."""
     if error is None:
         if last is not None and last.verdict is _SERVED:
@@ -32,7 +61,7 @@ def ending_of(exchange: Exchange, last: Try | None, error: Exception | None) -> 
     return Ending.REFUSED if isinstance(error, ApiError) else Ending.DEFECT
 
 
-def reason_of(last: Try | None, error: Exception | None) -> Reason | None:
+def _reason_of(last: Try | None, error: Exception | None) -> Reason | None:
     """The reason of an error; None where none has to be given."""
     if error is not None:
         return _REASONS.get(error.error_code) if isinstance(error, ApiError) else None

@@ -66,7 +66,8 @@ def tell_outcome(span: Span, outcome: Outcome, *, model: str, profile: str) -> N
 
 
 def tell_decision(span: Span, decision: Decision) -> None:
-    """The winner and the runners-up with their costs; why the others were left out."""
+    """The winner and the runners-up with their costs and, in one attribute each, as all of them
+    cost time, the terms that are not 0; why the others were left out."""
     told: dict[str, Value] = {
         "axiom.profile": decision.profile,
         "axiom.outcome": decision.load.value if decision.winner else "no-winner",
@@ -79,9 +80,8 @@ def tell_decision(span: Span, decision: Decision) -> None:
             told[at + "engine"] = candidate.engine
             told[at + "tier"] = candidate.tier
             told[at + "cost_ms"] = candidate.cost_ms
-            told |= {
-                f"{at}{term}_ms": ms for term, ms in zip(_TERMS, candidate.terms_ms, strict=True)
-            }
+            terms = zip(_TERMS, candidate.terms_ms, strict=True)
+            told[at + "terms_ms"] = ", ".join(f"{term} {ms:.6g}" for term, ms in terms if ms)
     told |= {f"axiom.refused.{reason.value}": n for reason, n in decision.refusals.items()}
     span.tell(told)
 
