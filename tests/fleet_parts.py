@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
 from axiom_common.model.decision import Query
@@ -14,7 +14,9 @@ from axiom_common.policy.engine_row import EngineRow, WaitRule
 from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.policy.rendezvous import stable_hash
+from axiom_common.runtime.native import native_fleet_or_twin
 
+AnyFleet = TypeVar("AnyFleet", bound=Fleet)
 MEBIBYTE = 1 << 20
 LINK = LinkModel(h2d_fixed_ms=20.0, h2d_gbps=10.0, store_fixed_ms=40.0, store_gbps=1.0)
 """A 10 MB adapter: 21 ms from host RAM, 71 ms from the store."""
@@ -84,8 +86,12 @@ def row(number: int = 0, **changes: Any) -> EngineRow:
 
 
 def fleet(*rows: EngineRow) -> Fleet:
-    """A fleet of these rows with the built-in profiles."""
-    made = Fleet(BUILT_IN)
+    """A fleet of these rows with the built-in profiles, of the kind that runs here."""
+    return filled(native_fleet_or_twin(BUILT_IN), *rows)
+
+
+def filled(made: AnyFleet, *rows: EngineRow) -> AnyFleet:
+    """`made`, with these rows."""
     for one in rows:
         made.set_row(one)
     return made

@@ -117,8 +117,9 @@ def rendezvous(identity: int, key: int) -> int:
 
 def reference_choice(
     view: FleetView, ask: Ask, size_bytes: int
-) -> tuple[list[int], list[int], list[int]]:
-    """Refusals of all rows; the rows that could win, best first; their costs."""
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Refusals of all rows; the rows that could win, best first; their costs; all other candidates,
+    ring by ring, best first."""
     rows = [Row(view, ask, size_bytes, at) for at in range(len(view.identity))]
     refusals = [row.refusal for row in rows]
     probes = ask.request_hash % PROBE_ONE_IN == 0
@@ -132,7 +133,24 @@ def reference_choice(
                     refusals[at] = REASON_CODE[reason]
     candidates = [row for row in rows if not refusals[row.at]]
     best = ranked(contenders(candidates, ask, probes), ask)
-    return refusals, [row.at for row in best], [row.cost_us for row in best]
+    others = [row for row in candidates if row not in best]
+    following: list[Row] = []
+    for ring in rings(others, ask):
+        following += ranked([row for row in ring if row not in following], ask)
+    return (
+        refusals,
+        [row.at for row in best],
+        [row.cost_us for row in best],
+        [row.at for row in following],
+    )
+
+
+def rings(rows: list[Row], ask: Ask) -> list[list[Row]]:
+    """From the nearest to all."""
+    if not ask.profile.quarantine:
+        return [rows]
+    home = [row for row in rows if row.held >= Held.LOADING]
+    return [home, [row for row in rows if row.affinity > 0.0], rows]
 
 
 def contenders(candidates: list[Row], ask: Ask, probes: bool) -> list[Row]:
@@ -141,9 +159,7 @@ def contenders(candidates: list[Row], ask: Ask, probes: bool) -> list[Row]:
         return unheard
     if not ask.profile.quarantine:
         return candidates
-    home = [row for row in candidates if row.held >= Held.LOADING]
-    first = [row for row in candidates if row.affinity > 0.0]
-    for ring in (home, first):
+    for ring in rings(candidates, ask)[:-1]:
         far_ms = min((row.load_ms for row in candidates if row not in ring), default=inf)
         delay_ms = min((row.get("delay_ms") for row in ring), default=inf)
         is_worth_it = far_ms < inf and (not ring or (delay_ms > far_ms and ask.waited_ms >= far_ms))

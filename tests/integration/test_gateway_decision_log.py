@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.decided_parts import decided
 from tests.eventually import eventually
 from tests.gateway_region import BASE_MODEL, REGION, Gateway, Region, region_of, served
 from tests.owner import task_owner
@@ -13,7 +14,7 @@ from tests.owner import task_owner
 from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.nats_journal import NatsJournal
 from axiom_common.drivers.system_clock import SystemClock
-from axiom_common.model.decision import Decision, Term
+from axiom_common.model.decision import Term
 from axiom_common.model.ids import BASE, GatewayId, RegionId
 from axiom_common.model.outcome import Ending, Outcome
 from axiom_common.policy.profile import AXIOM
@@ -64,7 +65,7 @@ def record(number: int, *attempts: int) -> RequestRecord:
             attempt=attempt,
             excluded=(),
             weights=AXIOM.weight_of_each,
-            decision=Decision(profile="axiom", winner=None),
+            decision=decided(),
         )
         for attempt in attempts or (1,)
     ]
@@ -104,11 +105,11 @@ async def test_each_request_is_told_with_its_best_engines_and_its_end(
     assert second.id == served_answer.headers["x-axiom-decision-id"]
     assert (second.outcome.ending, second.outcome.engine) == (Ending.SERVED, served_answer.engine)
     assert (second.share, second.base_model, second.adapter) == (1.0, BASE_MODEL, "")
-    kept = gateway.app.decisions.get(second.id)
+    kept = gateway.app.telling.record_of(second.id)
     assert kept is not None
     assert second.outcome == kept.outcome
     (attempt,) = second.attempts
-    assert attempt.decision == kept.decisions[0].decision
+    assert attempt.decision == kept.decisions[0].decision.whole()
     assert attempt.decision.winner is not None
     assert len(attempt.decision.runners_up) == 1
     for one in (attempt.decision.winner, *attempt.decision.runners_up):

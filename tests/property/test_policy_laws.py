@@ -136,7 +136,7 @@ def test_choosing_is_pure_and_deciding_chooses_the_same(
     first = made.choose(asked, profile, 50.0)
     assert made.choose(asked, profile, 50.0) == first
     assert twin.choose(asked, profile, 50.0) == first
-    assert replace(made.decide(asked, profile, 50.0), booking=0) == first
+    assert made.decide(asked, profile, 50.0)._replace(booking=0) == first
 
 
 @given(fleets(), st.lists(queries(), max_size=8), queries(), PROFILES, st.randoms())
@@ -264,7 +264,7 @@ def test_telemetry_that_confirms_bookings_changes_no_wait_and_no_slot(
 ) -> None:
     slots = data.draw(st.integers(1, 3))
     told = {engine(n): data.draw(residents(slots)) for n in range(3)}
-    made = Fleet(BUILT_IN)
+    made = fleet()
     for n, tenants in enumerate(told.values()):
         made.set_row(engine_row(reported(n, tenants, slots, 0), Evidence(), Cohort(), 0.0))
     loaded(made, data.draw(st.lists(queries(), max_size=16)))
@@ -342,7 +342,7 @@ def test_the_parts_of_every_decision_add_up_to_its_cost(
     made = fleet(*found)
     loaded(made, before)
     decision = made.decide(asked, profile, 50.0)
-    shown = DecisionView.of(decision, BUILT_IN[profile].weights)
+    shown = DecisionView.of(decision.whole(), BUILT_IN[profile].weights)
     for one in (shown.winner, *shown.runners_up):
         if one is not None:
             assert abs(sum(part.cost_ms for part in one.parts) - one.cost_ms) <= 0.000_501

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.decided_parts import decided
 
 from axiom_common.model.engine import EngineStatus
 from axiom_common.ports.tracing import SpanCounts
@@ -165,7 +166,7 @@ def test_values_from_outside_end_in_other() -> None:
     metrics = gateway_metrics()
     for number in range(10_000):
         metrics.request("/v1/models", number)
-        metrics.decision(f"p{number}", "none", 1.0)
+        metrics.decision(f"p{number}", decided(), 1.0)
     families = {family.name: family for family in metrics.registry.collect()}
     requests = families["axiom_gateway_requests"].samples
     assert len(requests) == Gateway.STATUS.most

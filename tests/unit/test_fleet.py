@@ -451,3 +451,23 @@ def test_explain_comes_in_pages_that_together_are_the_whole() -> None:
         pages.append(made.explain(query(A), "axiom", 0.0, after=after, limit=3))
     assert [len(page) for page in pages] == [3, 3, 1, 0]
     assert tuple(one for page in pages for one in page) == whole
+
+
+def test_where_one_engine_alone_could_win_those_further_out_are_shown_after_it() -> None:
+    made = fleet(
+        row(0, residents=(held(A),), wait=WAIT._replace(base_ms=400.0)),
+        row(1, residents=(held(A, HOST),)),
+        row(2),
+        row(3, residents=(held(A, HOST),)),
+        row(4, residents=BUSY_PAIR),
+    )
+    decision = made.choose(query(A), "axiom", 0.0).whole()
+    assert decision.winner is not None
+    assert decision.winner.engine == engine(0)
+    assert {one.engine for one in decision.runners_up} == {engine(1), engine(3)}
+    assert decision.refusals == {Reason.QUARANTINED: 1}
+    made.remove(engine(1))
+    assert [one.engine for one in made.choose(query(A), "axiom", 0.0).runners_up] == [
+        engine(3),
+        engine(2),
+    ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests import decided_parts
 
-from axiom_common.model.decision import Candidate, Decision, LoadKind
+from axiom_common.model.decision import LoadKind
 from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.outcome import Ending, Outcome, Usage
 from axiom_common.model.reason import Reason
@@ -119,7 +120,7 @@ def decided(attempt: int = 1) -> DecisionRecord:
         attempt=attempt,
         excluded=(),
         weights=AXIOM.weight_of_each,
-        decision=Decision(profile="axiom", winner=None),
+        decision=decided_parts.decided(),
     )
 
 
@@ -130,7 +131,7 @@ def ended(decision_id: str, *attempts: int, outcome: Outcome = SERVED) -> Reques
 def test_the_log_of_decisions_keeps_the_latest_ids_with_all_their_tries() -> None:
     log = DecisionLog(ids_max=2)
     for record in (ended("a", 1), ended("b", 1, 2), ended("c", 1)):
-        log.end([record])
+        log.keep([record])
     assert log.get("a") is None
     assert log.get("b") == ended("b", 1, 2)
     assert log.get("c") == ended("c", 1)
@@ -140,7 +141,7 @@ def test_the_log_of_decisions_is_bounded_in_bytes_and_never_tells_half_of_one() 
     log = DecisionLog(ids_max=1_000, bytes_max=1_000)
     ids = [f"id-{number}" for number in range(300)]
     for decision_id in ids:
-        log.end([ended(decision_id, 1)])
+        log.keep([ended(decision_id, 1)])
         assert log.get(decision_id) == ended(decision_id, 1)
     kept = [decision_id for decision_id in ids if log.get(decision_id) is not None]
     assert 2 <= len(kept) < 10
@@ -149,8 +150,8 @@ def test_the_log_of_decisions_is_bounded_in_bytes_and_never_tells_half_of_one() 
 
 def test_an_id_is_found_among_those_kept_with_it_and_no_part_of_one_is() -> None:
     log = DecisionLog()
-    log.end([ended("id-1", 1), ended("id-12", 2)])
-    log.end([ended("id-13", 3)])
+    log.keep([ended("id-1", 1), ended("id-12", 2)])
+    log.keep([ended("id-13", 3)])
     assert log.get("id-1") == ended("id-1", 1)
     assert log.get("id-12") == ended("id-12", 2)
     assert log.get("id-13") == ended("id-13", 3)
@@ -158,25 +159,10 @@ def test_an_id_is_found_among_those_kept_with_it_and_no_part_of_one_is() -> None
     assert log.get("\ud800") is None
 
 
-def test_what_is_under_way_is_known_with_the_decisions_so_far_until_it_ended() -> None:
-    log = DecisionLog()
-    decisions = [decided(1)]
-    log.begin(RequestRecord("a", ASKED, decisions, None))
-    decisions.append(decided(2))
-    assert log.get("a") == RequestRecord("a", ASKED, [decided(1), decided(2)], None)
-    log.end([RequestRecord("a", ASKED, decisions, SERVED)])
-    assert log.get("a") == ended("a", 1, 2)
-
-
 def test_what_ended_is_given_as_it_was_kept() -> None:
     log = DecisionLog()
-    best = Candidate("node.engine", 0, 1.5, 0.25, (1.0,) * 6, (0.5,) * 6)
-    decision = Decision(
-        profile="axiom",
-        winner=best,
-        runners_up=(best,),
-        load=LoadKind.JOIN,
-        refusals={Reason.DRAINING: 2},
+    decision = decided_parts.decided(
+        "node.engine", "node.other", load=LoadKind.JOIN, refusals={Reason.DRAINING: 2}
     )
     outcome = Outcome(
         *(Ending.BROKEN, 200, Reason.ENGINE_FAILED, "node.engine", 1),
@@ -184,5 +170,12 @@ def test_what_ended_is_given_as_it_was_kept() -> None:
     )
     one = decided()._replace(decision=decision, excluded=(EngineId("node.other"),))
     record = RequestRecord("a", ASKED, [one], outcome)
-    log.end([record])
-    assert log.get("a") == record
+    log.keep([record])
+    kept = log.get("a")
+    assert kept == record
+    assert kept is not None
+    whole = kept.decisions[0].decision.whole()
+    assert whole.winner is not None
+    assert whole.winner.cost_ms == 1.5
+    assert [one.engine for one in whole.runners_up] == ["node.other"]
+    assert whole.refusals == {Reason.DRAINING: 2}

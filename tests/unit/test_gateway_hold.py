@@ -6,21 +6,18 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.decided_parts import decided
 from tests.eventually import eventually
 
-from axiom_common.model.decision import Candidate, Decision
-from axiom_common.model.ids import EngineId
 from axiom_common.model.reason import Reason
+from axiom_common.policy.decided import Decided
 from axiom_gateway.hold import LANES_A_ROUND, HoldQueue, may_pass
 
-FULL = Decision(profile="p", winner=None, refusals={Reason.SATURATED: 1})
+FULL = decided(refusals={Reason.SATURATED: 1})
 
 
-def taken(booking: int) -> Decision:
-    winner = Candidate(
-        engine=EngineId("n.e"), tier=1, cost_ms=0.0, composite=0.0, terms_ms=(), values=()
-    )
-    return Decision(profile="p", winner=winner, booking=booking)
+def taken(booking: int) -> Decided:
+    return decided("n.e", booking=booking)
 
 
 class Room:
@@ -33,7 +30,7 @@ class Room:
         self.back: list[int] = []
         self.queue = HoldQueue(held_max=4, release=lambda d: self.back.append(d.booking))
 
-    def decide(self) -> Decision:
+    def decide(self) -> Decided:
         self.asked += 1
         if not self.free:
             return FULL
@@ -46,7 +43,7 @@ class Room:
         self.queue.changed()
 
 
-async def hold(room: Room, lane: str, order: list[str], name: str) -> Decision | None:
+async def hold(room: Room, lane: str, order: list[str], name: str) -> Decided | None:
     decision = await room.queue.wait(lane, room.decide, timeout_ms=5_000)
     order.append(name)
     return decision
@@ -101,8 +98,8 @@ async def test_every_lane_has_its_turn() -> None:
     seen: set[int] = set()
     queue = HoldQueue(held_max=waiting, release=lambda _: None)
 
-    def refuse(lane: int) -> Callable[[], Decision]:
-        def decide() -> Decision:
+    def refuse(lane: int) -> Callable[[], Decided]:
+        def decide() -> Decided:
             seen.add(lane)
             return FULL
 
@@ -131,7 +128,7 @@ async def test_time_that_runs_out_yields_none_and_leaves_no_trace() -> None:
 
 
 async def test_what_no_waiting_can_help_ends_the_wait() -> None:
-    gone = Decision(profile="p", winner=None, refusals={Reason.NOT_READY: 1})
+    gone = decided(refusals={Reason.NOT_READY: 1})
     queue = HoldQueue(held_max=1, release=lambda _: None)
     async with asyncio.TaskGroup() as group:
         held = group.create_task(queue.wait("a", lambda: gone, timeout_ms=5_000), name="held")
@@ -170,11 +167,11 @@ async def test_a_cancelled_head_does_not_block_its_lane() -> None:
     ("decision", "expected"),
     [
         (FULL, True),
-        (Decision(profile="p", winner=None, refusals={Reason.QUARANTINED: 2}), True),
-        (Decision(profile="p", winner=None, refusals={Reason.NOT_READY: 2}), False),
-        (Decision(profile="p", winner=None), False),
+        (decided(refusals={Reason.QUARANTINED: 2}), True),
+        (decided(refusals={Reason.NOT_READY: 2}), False),
+        (decided(), False),
         (taken(1), False),
     ],
 )
-def test_waiting_helps_where_only_room_is_missing(decision: Decision, expected: bool) -> None:
+def test_waiting_helps_where_only_room_is_missing(decision: Decided, expected: bool) -> None:
     assert may_pass(decision) is expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.engine_parts import engine_state
 
@@ -16,7 +17,7 @@ from axiom_common.policy.scorers.latency_health import (
     tpot_slowdown,
     ttft_excess_ms,
 )
-from axiom_common.policy.scorers.prefix_match import prefix_match
+from axiom_common.policy.scorers.prefix_match import credited, prefix_match, uncached_tokens
 from axiom_common.policy.scorers.queue_pressure import queue_pressure
 from axiom_common.policy.scorers.thermal_safety import (
     LEAVE_MS,
@@ -44,8 +45,13 @@ def test_queue_pressure_without_a_cap_is_never_felt() -> None:
     assert queue_pressure(1e9, float("inf")) == 1.0
 
 
-def test_nothing_is_credited_to_a_prefix_that_nobody_announced() -> None:
-    assert prefix_match() == 0.0
+def test_a_prefix_counts_by_its_share_of_the_prompt_and_less_out_of_hbm() -> None:
+    hbm, any_tier = np.array([0.0, 0.0, 80.0, 40.0]), np.array([0.0, 80.0, 80.0, 80.0])
+    assert credited(hbm, any_tier).tolist() == [0.0, 40.0, 80.0, 60.0]
+    # 100 tokens in 400 bytes of which 256 and none are held
+    assert uncached_tokens(100, 400, np.array([256.0, 0.0])).tolist() == [36.0, 100.0]
+    assert prefix_match(64.0, 36.0) == 0.64
+    assert prefix_match(0.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,30 @@ class Uncredited(StrEnum):
     OVER_BUDGET = "over-budget"
 
 
+class Untold(StrEnum):
+    """Why it is not known what text an engine makes of a request."""
+
+    NO_TOKENIZER = "no-tokenizer"
+    """None is set for its base model."""
+    EMBEDDINGS = "embeddings"
+    OWN_RENDERER = "own-renderer"
+    """The engine has code of its own for this base model's chats."""
+    NO_CHAT_TEMPLATE = "no-chat-template"
+    FIELD = "field"
+    """The request has a field that changes the prompt, or may."""
+    CACHE_NOT_READ = "cache-not-read"
+    """The engine computes all of this prompt, whatever it holds."""
+    SEVERAL_PROMPTS = "several-prompts"
+    TOKENS = "tokens"
+    """Token ids that have no exact text."""
+    MALFORMED = "malformed"
+    """The engine will refuse it."""
+    TEMPLATE = "template"
+    """It failed over these messages; the engine will answer so too."""
+    OVER_LIMIT = "over-limit"
+    """It is longer, or its rendering takes longer, than is allowed here."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixScope:
     """Within what text is comparable: nothing is ever credited from one scope to another.

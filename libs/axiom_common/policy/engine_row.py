@@ -59,3 +59,13 @@ class EngineRow(NamedTuple):
     failures: frozenset[EngineAdapter] = frozenset()
     loads_allowed: bool = True
     flapping: bool = False
+
+    @property
+    def slowdowns_ms(self) -> tuple[float, float, float]:
+        """What KV pressure, throttling and ill health add to a request."""
+        service_ms = self.service_ms
+        return (
+            (self.kv_slowdown - 1.0) * service_ms,
+            (self.thermal_slowdown - 1.0) * service_ms,
+            (self.latency_slowdown - 1.0) * service_ms,
+        )

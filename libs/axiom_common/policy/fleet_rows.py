@@ -16,7 +16,9 @@ from axiom_common.model.adapter import AdapterState, Residency
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
 from axiom_common.policy import kernel, load_times
 from axiom_common.policy.engine_row import EngineRow, WaitRule
+from axiom_common.policy.fleet import KEPT_MAX
 from axiom_common.policy.holder_index import HolderIndex
+from axiom_common.policy.load_times import GBPS
 from axiom_common.policy.occupancy import Occupancy, holding, loads_done_at_ms, occupancy
 from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.policy.scorers.adapter_affinity import Slot
@@ -43,8 +45,6 @@ from axiom_common.policy.view import (
 from axiom_common.state.bookings import Bookings
 
 ROWS_MIN = 16
-KEPT_MAX = 256
-"""Of what is kept for asks alike: sizes and ranks are few, but clients' names choose among them."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class FleetRows:
         """Add an engine or replace what the rules said of it."""
         member = self._members.get(row.engine)
         is_same = member is not None and not self._forget_kept(member.row, row)
-        if member is not None and is_same and _only_figures_differ(member.row, row):
+        if member is not None and is_same and only_figures_differ(member.row, row):
             member.row = row
             _write_figures(self._columns, member.at, row)
             self._write_in_flight(member)
@@ -145,6 +145,11 @@ class FleetRows:
         if reported is None or reported.state is not AdapterState.RESIDENT:
             # What is resident stays so until the next report, or until it is evicted.
             self._index(member, adapter)
+
+    def at(self, engine: EngineId) -> int | None:
+        """The row of an engine; None: it has none."""
+        member = self._members.get(engine)
+        return member.at if member is not None else None
 
     def engine(self, at: int) -> EngineId:
         """The engine in a row that is not vacant."""
@@ -225,7 +230,7 @@ class FleetRows:
 
     def _forget_kept(self, before: EngineRow, now: EngineRow) -> bool:
         """Drop what was kept of rows that say something else from now on; whether it was any."""
-        stands_otherwise, links_otherwise = _stands(before) != _stands(now), before.link != now.link
+        stands_otherwise, links_otherwise = stands(before) != stands(now), before.link != now.link
         if stands_otherwise:
             self._standing.clear()
         if links_otherwise:
@@ -275,12 +280,12 @@ class FleetRows:
                 del self._failed[adapter]
 
 
-def _stands(row: EngineRow) -> tuple[object, ...]:
+def stands(row: EngineRow) -> tuple[object, ...]:
     """What `kernel.standing` looks at."""
     return row.base_model, row.role, row.refusal, row.max_lora_rank
 
 
-def _only_figures_differ(before: EngineRow, now: EngineRow) -> bool:
+def only_figures_differ(before: EngineRow, now: EngineRow) -> bool:
     """Whether nothing differs that an index or a slot follows from."""
     return (
         now.residents is before.residents
@@ -306,16 +311,16 @@ def _held_otherwise(
 
 
 def _write_nature(view: FleetView, at: int, row: EngineRow) -> None:
-    """Write what an engine is; it changes seldom. A gigabyte per second is 1e6 bytes a ms."""
+    """Write what an engine is; it changes seldom."""
     view.identity[at] = stable_hash(row.engine)
     view.base_model[at] = stable_hash(row.base_model)
     view.role[at] = ROLE_CODE[row.role]
     view.refusal[at] = REASON_CODE[row.refusal] if row.refusal is not None else 0
     view.max_lora_rank[at] = row.max_lora_rank
     view.h2d_fixed_ms[at] = row.link.h2d_fixed_ms
-    view.h2d_bytes_per_ms[at] = row.link.h2d_gbps * 1e6
+    view.h2d_bytes_per_ms[at] = row.link.h2d_gbps * GBPS
     view.store_fixed_ms[at] = row.link.store_fixed_ms
-    view.store_bytes_per_ms[at] = row.link.store_gbps * 1e6
+    view.store_bytes_per_ms[at] = row.link.store_gbps * GBPS
 
 
 def _write_figures(view: FleetView, at: int, row: EngineRow) -> None:
@@ -326,9 +331,10 @@ def _write_figures(view: FleetView, at: int, row: EngineRow) -> None:
     view.doubtful[at] = row.stale or row.unheard or row.flapping
     view.terms_ms[PREFILL, at] = row.prefill_ms_per_token
     view.load_queue_ms[at] = row.load_queue_ms
-    view.terms_ms[KV, at] = (row.kv_slowdown - 1.0) * row.service_ms
-    view.terms_ms[THERMAL, at] = (row.thermal_slowdown - 1.0) * row.service_ms
-    view.terms_ms[LATENCY, at] = (row.latency_slowdown - 1.0) * row.service_ms
+    kv_ms, thermal_ms, latency_ms = row.slowdowns_ms
+    view.terms_ms[KV, at] = kv_ms
+    view.terms_ms[THERMAL, at] = thermal_ms
+    view.terms_ms[LATENCY, at] = latency_ms
     view.kv_headroom[at] = row.kv_headroom
     view.thermal_safety[at] = row.thermal_safety
     view.latency_health[at] = row.latency_health

@@ -9,7 +9,8 @@ One request in PROBE_ONE_IN goes to an engine that was never heard from, if ther
 stay with the engines that hold their adapter (bounded spread), then with the first tier, engines
 that need no eviction (affinity above 0); the second tier, affinity exactly 0.0, is the last resort.
 A ring opens when there is nobody within it, or when a load further out is worth it: the least delay
-within exceeds that load, and delays have cost this adapter as much already (ski rental).
+within exceeds that load, and delays have cost this adapter as much already (ski rental). Where
+those that may win are fewer than are shown, the best of the rings further out come after them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from axiom_common.model.ids import EngineId
+from axiom_common.model.prefix import linked, prefix_bytes
 from axiom_common.model.reason import Reason
 from axiom_common.policy import load_times
+from axiom_common.policy.fleet import Prompt
 from axiom_common.policy.registry import (
     CAPABILITY_FILTERS,
     LATE_FILTERS,
@@ -34,6 +38,7 @@ from axiom_common.policy.scorers.adapter_affinity import (
     Held,
     adapter_affinity,
 )
+from axiom_common.policy.scorers.prefix_match import credited, uncached_tokens
 from axiom_common.policy.view import (
     LOAD,
     PREFILL,
@@ -43,6 +48,7 @@ from axiom_common.policy.view import (
     Ask,
     Bools,
     Codes,
+    Credit,
     FleetView,
     Floats,
     Holders,
@@ -50,6 +56,8 @@ from axiom_common.policy.view import (
     Links,
     Prospect,
     Rows,
+    Seen,
+    StandingView,
     Terms,
     Wanted,
 )
@@ -68,7 +76,8 @@ _FLAPPING = REASON_CODE[Reason.FLAPPING]
 
 
 class Choice(NamedTuple):
-    """The outcome on rows. `ranked` are those that could win, best first; empty: nobody can.
+    """The outcome on rows. `ranked` are those that could win, best first; empty: nobody can. `next`
+    are some that could not, best first: those to show where `ranked` are few.
 
     `refusals` holds a reason's code for each row, 0 for candidates, VACANT_CODE for vacant rows. To
     read only: it may be the ask's own `standing`.
@@ -77,21 +86,46 @@ class Choice(NamedTuple):
     prospect: Prospect
     refusals: Codes
     ranked: Rows
+    next: Rows
 
 
-def choose(view: FleetView, ask: Ask) -> Choice:
-    """Decide on a frozen view. Pure."""
+def choose(view: FleetView, ask: Ask, shown: int) -> Choice:
+    """Decide on a frozen view; `ranked` and `next` are `shown` rows at least, if so many are
+    candidates. Pure."""
     prospect = predict(view, ask)
     refusals = refuse(prospect)
-    rows = _contenders(prospect, refusals == 0)
-    ranked = PICKERS[ask.profile.picker](prospect, rows) if len(rows) > 1 else rows
-    return Choice(prospect, refusals, ranked)
+    candidates = refusals == 0
+    rows = _contenders(prospect, candidates)
+    ranked = _ranked(prospect, rows)
+    following = rows[:0]
+    if len(rows) < shown and np.count_nonzero(candidates) > len(rows):
+        candidates[rows] = False
+        following = _by_ring(prospect, candidates, shown - len(rows))
+    return Choice(prospect, refusals, ranked, following)
 
 
-def standing(view: FleetView, wanted: Wanted) -> Codes:
+def _ranked(prospect: Prospect, rows: Rows) -> Rows:
+    return PICKERS[prospect.ask.profile.picker](prospect, rows) if len(rows) > 1 else rows
+
+
+def _by_ring(prospect: Prospect, candidates: Bools, shown: int) -> Rows:
+    """The best of each ring, the nearest ring first, until there are `shown`."""
+    ask = prospect.ask
+    found: list[int] = []
+    rings: list[Bools] = []
+    if ask.holders is not None and ask.profile.quarantine:
+        rings = [prospect.held > Held.HOST, prospect.affinity > SAFE_EVICTION]
+    for ring in (*rings, np.ones(len(candidates), np.bool_)):
+        (rows,) = (candidates & ring).nonzero()
+        candidates = candidates & ~ring
+        found += _ranked(prospect, rows)[: shown - len(found)].tolist()
+    return np.array(found, np.intp)
+
+
+def standing(view: StandingView, wanted: Wanted) -> Codes:
     """The code of the first reason that stands against each row for all that want the same, however
     much is in flight; 0 for none. It changes only when the rules write a row."""
-    refusals = np.zeros(len(view.identity), np.int8)
+    refusals = np.zeros(len(view.base_model), np.int8)
     capability, request = _STANDING
     for code, refuses in capability:
         np.putmask(refusals, refuses(view, wanted), code)
@@ -105,7 +139,8 @@ def standing(view: FleetView, wanted: Wanted) -> Codes:
 def predict(view: FleetView, ask: Ask) -> Prospect:
     """Everything that filters and pickers look at, for every row."""
     terms_ms = view.terms_ms.copy()
-    terms_ms[PREFILL] *= ask.prompt_tokens
+    tokens = ask.prompt_tokens if ask.credit is None else ask.credit.uncached_tokens
+    terms_ms[PREFILL] *= tokens
     if ask.holders is None or ask.links is None:
         held, affinity, load_ms = _at_home(len(view.identity))
     else:
@@ -148,6 +183,56 @@ def _loads(
     load_ms[rows] = load_times.load_ms(holders.held, **times)
     stall_ms[rows[holders.held >= Held.LOADING]] = 0.0
     return held, affinity, load_ms, stall_ms
+
+
+def credit(rows: int, prompt_tokens: int, prompt: Prompt) -> Credit | None:
+    """What is held of a prompt on each of so many rows; None for a text without bytes."""
+    text_bytes = len(prompt.text)
+    if not text_bytes:
+        return None
+    links = linked(prompt.seed, prompt.text)
+    hbm, any_tier = (_held_parts(rows, found) for found in prompt.holders.lookup(links))
+    return Credit(
+        credited(hbm[0], any_tier[0]),
+        uncached_tokens(prompt_tokens, text_bytes, credited(hbm[1], any_tier[1])),
+    )
+
+
+def _held_parts(rows: int, found: bytes) -> Floats:
+    """Tokens, and bytes of text, that each row holds by a look-up of the prompt."""
+    engines, depths, tokens = np.frombuffer(found, "<u4").reshape(-1, 3).T
+    known = engines < rows
+    parts = np.zeros((2, rows))
+    parts[:, engines[known]] = tokens[known], prefix_bytes(depths[known].astype(np.int64))
+    return parts
+
+
+def seen(prospect: Prospect, at: int, engine: EngineId) -> Seen:
+    """What was seen of the engine in one row."""
+    view, ask = prospect.view, prospect.ask
+    rest_ms = h2d_ms = cold_ms = 0.0
+    if ask.holders is not None and ask.links is not None:
+        queue_ms = max(view.load_queue_ms.item(at), view.loads_done_at_ms.item(at) - ask.now_ms)
+        h2d_ms = queue_ms + ask.links.transfer_ms.item(at)
+        cold_ms = ask.links.fetch_ms.item(at) + h2d_ms
+        if prospect.held[at] == Held.LOADING:
+            rest_ms = prospect.load_ms.item(at)
+    return Seen(
+        engine=engine,
+        cost_us=prospect.cost_us.item(at),
+        held=int(prospect.held[at]),
+        slot=int(view.slot[at]),
+        terms_ms=tuple(prospect.terms_ms[:, at].tolist()),
+        rest_ms=rest_ms,
+        h2d_ms=h2d_ms,
+        cold_ms=cold_ms,
+        wait_ms=view.wait_ms.item(at),
+        kv_headroom=view.kv_headroom.item(at),
+        thermal_safety=view.thermal_safety.item(at),
+        latency_health=view.latency_health.item(at),
+        credited_tokens=ask.credit.credited_tokens.item(at) if ask.credit else 0.0,
+        uncached_tokens=ask.credit.uncached_tokens.item(at) if ask.credit else ask.prompt_tokens,
+    )
 
 
 def refuse(prospect: Prospect) -> Codes:

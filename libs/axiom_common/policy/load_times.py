@@ -14,6 +14,9 @@ BYTES_PER_RANK = 5 * MEBIBYTE
 Rank x (in + out) x layers x 2 bytes, summed over the linear layers of Llama 3.1 8B.
 """
 
+GBPS = 1e6
+"""A gigabyte per second in bytes a ms."""
+
 UNKNOWN_RANK = 16
 """The commonest rank, for adapters that nobody declared."""
 

@@ -23,7 +23,7 @@ _HELD = {
 }
 """Other states are on their way out, or failed: a new request would have to load it again."""
 
-_TENANTS = frozenset(
+TENANTS = frozenset(
     {
         AdapterState.RESIDENT,
         AdapterState.FETCHING,
@@ -33,7 +33,7 @@ _TENANTS = frozenset(
     }
 )
 
-_VICTIMS = frozenset({AdapterState.RESIDENT, AdapterState.UNLOADING})
+VICTIMS = frozenset({AdapterState.RESIDENT, AdapterState.UNLOADING})
 """What a load may push out while it is idle. `UNLOADING` is a copy without a name: it lasts until
 the engine needs its slot, and would block it for ever if it did not count here."""
 
@@ -67,9 +67,9 @@ def occupancy(
     the engine say so. Claims take free slots first, then those of the idle tenants, oldest first:
     an adapter that is about to lose its slot is not resident for the next request.
     """
-    tenants = [r for r in residents.values() if r.state in _TENANTS]
+    tenants = [r for r in residents.values() if r.state in TENANTS]
     idle = [
-        r for r in tenants if r.state in _VICTIMS and not r.in_flight and r.adapter not in in_flight
+        r for r in tenants if r.state in VICTIMS and not r.in_flight and r.adapter not in in_flight
     ]
     has_slot = {r.adapter for r in tenants}
     claims = sum(adapter != BASE and adapter not in has_slot for adapter in in_flight)
@@ -88,7 +88,7 @@ def loads_done_at_ms(booked: EngineBooks, residents: Mapping[EngineAdapter, Resi
     done_at_ms = NO_LOAD_MS
     for adapter, books in booked.adapters.items():
         is_later = books.ready_at_ms > done_at_ms
-        if is_later and _held_by_report(residents.get(adapter)) < Held.LOADING:
+        if is_later and held_by_report(residents.get(adapter)) < Held.LOADING:
             done_at_ms = books.ready_at_ms
     return done_at_ms
 
@@ -105,7 +105,7 @@ def holding(
     """
     if evicted:
         return Holding(Held.HOST)
-    held = _held_by_report(reported)
+    held = held_by_report(reported)
     if held == Held.RESIDENT:
         return Holding(held)
     if reported is not None and held == Held.LOADING:
@@ -117,5 +117,6 @@ def holding(
     return Holding(held) if held == Held.HOST else None
 
 
-def _held_by_report(reported: Residency | None) -> int:
+def held_by_report(reported: Residency | None) -> int:
+    """How (`Held`) an engine holds an adapter, by its report alone."""
     return _HELD.get(reported.state, Held.NOT) if reported is not None else Held.NOT

@@ -28,14 +28,16 @@ from axiom_common.policy.filters.thermal_critical import thermal_critical
 from axiom_common.policy.pickers.cost import least_cost
 from axiom_common.policy.pickers.least_loaded import least_loaded
 from axiom_common.policy.pickers.round_robin import round_robin
+from axiom_common.policy.scorers.adapter_affinity import adapter_affinity_of
 from axiom_common.policy.scorers.prefix_match import prefix_match
 from axiom_common.policy.scorers.queue_pressure import queue_pressure
-from axiom_common.policy.view import Bools, FleetView, Prospect, Rows, Wanted
+from axiom_common.policy.view import Bools, Prospect, Rows, Seen, StandingView, Wanted
 
 EngineFilter = Callable[[Facts], bool]
-StandingFilter = Callable[[FleetView, Wanted], Bools]
+StandingFilter = Callable[[StandingView, Wanted], Bools]
 ProspectFilter = Callable[[Prospect], Bools | None]
-Scorer = Callable[[Prospect, int], float]
+Scorer = Callable[[Seen, float], float]
+"""Of what was seen, and the wait that the profile tolerates in ms."""
 Picker = Callable[[Prospect, Rows], Rows]
 
 REQUEST_FILTERS: dict[Reason, StandingFilter] = {
@@ -71,15 +73,15 @@ LATE_FILTERS: dict[Reason, ProspectFilter] = {
 engine. A filter may answer None: it refuses no row."""
 
 SCORERS: dict[Term, Scorer] = {
-    Term.WAIT: lambda p, at: queue_pressure(p.view.wait_ms.item(at), p.ask.profile.wait_cap_ms),
-    Term.PREFILL: lambda _, __: prefix_match(),
-    Term.ADAPTER_LOAD: lambda p, at: p.affinity.item(at),
-    Term.KV: lambda p, at: p.view.kv_headroom.item(at),
-    Term.THERMAL: lambda p, at: p.view.thermal_safety.item(at),
-    Term.LATENCY: lambda p, at: p.view.latency_health.item(at),
+    Term.WAIT: lambda seen, wait_cap_ms: queue_pressure(seen.wait_ms, wait_cap_ms),
+    Term.PREFILL: lambda seen, _: prefix_match(seen.credited_tokens, seen.uncached_tokens),
+    Term.ADAPTER_LOAD: lambda seen, _: adapter_affinity_of(seen),
+    Term.KV: lambda seen, _: seen.kv_headroom,
+    Term.THERMAL: lambda seen, _: seen.thermal_safety,
+    Term.LATENCY: lambda seen, _: seen.latency_health,
 }
-"""What each cost term is about, as a score of one row that people see (model.decision.SCORES); one
-weight serves both. The last three are columns: their rules ran when the engine's state changed
+"""What each cost term is about, as a score that people see (model.decision.SCORES); one weight
+serves both. The last three are columns: their rules ran when the engine's state changed
 (policy.rules)."""
 
 PICKERS: dict[str, Picker] = {

@@ -6,13 +6,14 @@ Arrays only, so that the numpy kernel and a compiled one can read one memory; `F
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from axiom_common.model.decision import Term
 from axiom_common.model.engine import Role
+from axiom_common.model.ids import EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.policy.profile import Profile
 
@@ -44,6 +45,27 @@ VACANT_CODE = len(REASONS) + 1
 """Stands where a refusal could stand, on vacant rows."""
 
 ROLE_CODE = {role: code for code, role in enumerate(Role)}
+
+
+class StandingView(Protocol):
+    """The columns of a fleet that say what its engines are: by them alone something stands against
+    an engine for many requests alike."""
+
+    @property
+    def base_model(self) -> Hashes:
+        """By `stable_hash`; VACANT where no engine is."""
+
+    @property
+    def role(self) -> Codes:
+        """Codes of roles."""
+
+    @property
+    def refusal(self) -> Codes:
+        """Codes of the reasons that the rules gave, 0 for none."""
+
+    @property
+    def max_lora_rank(self) -> Ints:
+        """0: no adapters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +152,13 @@ class Links(NamedTuple):
     fetch_ms: Floats
 
 
+class Credit(NamedTuple):
+    """What is held of one prompt, in tokens: what of it counts, and what is left to compute."""
+
+    credited_tokens: Floats
+    uncached_tokens: Floats
+
+
 class Wanted(NamedTuple):
     """What many requests have in common. `rank` is None for the base model: it needs no slot."""
 
@@ -145,7 +174,7 @@ class Ask(NamedTuple):
     failed, `closed` where nobody could load it, `excluded` where this very request failed; None:
     nowhere. `weights` are the profile's, one line a `Term`. `waited_ms` is what waiting at this
     adapter's engines has cost since its last load. `turn` is the identity that round robin took
-    last.
+    last. `credit` None: nothing of the prompt is known to be held anywhere.
     """
 
     wanted: Wanted
@@ -163,6 +192,7 @@ class Ask(NamedTuple):
     excluded: Bools | None
     waited_ms: float
     turn: int
+    credit: Credit | None
 
 
 class Prospect(NamedTuple):
@@ -179,3 +209,27 @@ class Prospect(NamedTuple):
     load_ms: Floats
     terms_ms: Terms
     cost_us: Ints
+
+
+class Seen(NamedTuple):
+    """What a decision saw of one engine: plain numbers, which outlive the columns.
+
+    `held` is a `Held`, `slot` a `Slot`. `rest_ms` is the rest of a load under way; `h2d_ms` and
+    `cold_ms` are what a load from host RAM and from the store would take; all 0 for the base model.
+    `terms_ms` is indexed like `Term`. `uncached_tokens` are those that its prefill term counts.
+    """
+
+    engine: EngineId
+    cost_us: int
+    held: int
+    slot: int
+    terms_ms: tuple[float, ...]
+    rest_ms: float
+    h2d_ms: float
+    cold_ms: float
+    wait_ms: float
+    kv_headroom: float
+    thermal_safety: float
+    latency_health: float
+    credited_tokens: float
+    uncached_tokens: float

@@ -11,13 +11,13 @@ use crate::holders::ENGINES_MAX;
 use crate::index::{ANNOUNCED, HASH, Index, SHARDS, Tier};
 
 /// Raised by one when calls change; `axiom_common.runtime.native` names the one it speaks.
-const SURFACE: u32 = 1;
+const SURFACE: u32 = 2;
 /// Bytes of a message above which its call lets the interpreter's lock go: 512 chunks.
 const KEEP_LOCK_BYTES: usize = 512 * ANNOUNCED;
 
 /// `axiom_common.state.prefix_index.PrefixIndex`, compiled.
 #[pyclass(frozen, module = "axiom_native")]
-struct PrefixIndex(Index);
+pub struct PrefixIndex(pub Index);
 
 #[pymethods]
 impl PrefixIndex {
@@ -169,6 +169,8 @@ mod axiom_native {
 
     #[pymodule_export]
     use super::PrefixIndex;
+    #[pymodule_export]
+    use crate::python_fleet::Decider;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from axiom_common.wire.decisions import (
 from axiom_gateway.admin_access import Needs
 from axiom_gateway.admin_bodies import parsed_body, takes
 from axiom_gateway.catalog import Target
-from axiom_gateway.decisions import IDS_MAX, DecisionLog, DecisionRecord
+from axiom_gateway.decisions import IDS_MAX, DecisionRecord, RequestRecord
 from axiom_gateway.profile_book import ProfileBook
 from axiom_gateway.state import GatewayState
 
@@ -40,14 +41,14 @@ class DecisionDesk:
     """Answers questions about decisions: `why` of those in the log, `explain` of the state now."""
 
     clock: Clock
-    log: DecisionLog
+    record_of: Callable[[str], RequestRecord | None]
     state: GatewayState
     profiles: ProfileBook
     default_profile: str
 
     def why(self, decision_id: str) -> WhyView:
         """All that is kept of one id; NotFoundError when nothing is."""
-        record = self.log.get(decision_id)
+        record = self.record_of(decision_id)
         if record is None:
             raise NotFoundError(
                 f"no decision {decision_id[:SHOWN_CHARS_MAX]!r} is known here: this gateway keeps "
@@ -81,7 +82,7 @@ class DecisionDesk:
             base_model=target.base_model,
             adapter=target.adapter or None,
             prompt_tokens=asked.prompt_tokens,
-            decision=DecisionView.of(self.state.choose(query, profile.name), weights),
+            decision=DecisionView.of(self.state.choose(query, profile.name).whole(), weights),
             engines=tuple(JudgedEngine.of(one, weights) for one in shown),
             next=shown[-1].engine if len(seen) > asked.limit else None,
         )
@@ -91,7 +92,9 @@ class DecisionDesk:
             attempt=record.attempt,
             age_ms=self.clock.now_ms() - record.at_ms,
             excluded=record.excluded,
-            decision=DecisionView.of(record.decision, dict(zip(Term, record.weights, strict=True))),
+            decision=DecisionView.of(
+                record.decision.whole(), dict(zip(Term, record.weights, strict=True))
+            ),
         )
 
 

@@ -6,25 +6,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from axiom_common.model.decision import Candidate, Decision, Query, Refused
+from axiom_common.model.decision import Candidate, Query, Refused
 from axiom_common.model.ids import EngineId
 from axiom_common.model.reason import Reason
+from axiom_common.policy.decided import Decided
 
-Judge = Callable[[Query, str, float], Decision]
+Judge = Callable[[Query, str, float], Decided]
 Seen = Candidate | Refused
 
 
 def decided(
     judge: Judge, query: Query, profile: str, now_ms: float, closed: tuple[EngineId, ...]
-) -> Decision:
+) -> Decided:
     """What `judge` (decide or choose) says without the closed engines."""
     if not closed:
         return judge(query, profile, now_ms)
     decision = judge(replace(query, excluded=(*query.excluded, *closed)), profile, now_ms)
-    if decision.winner is not None:
+    if decision.engine is not None:
         return decision
-    quarantined = decision.refusals.get(Reason.QUARANTINED, 0) + len(closed)
-    return replace(decision, refusals=decision.refusals | {Reason.QUARANTINED: quarantined})
+    return decision.with_refused(Reason.QUARANTINED, len(closed))
 
 
 def with_closed(seen: tuple[Seen, ...], closed: tuple[EngineId, ...]) -> tuple[Seen, ...]:

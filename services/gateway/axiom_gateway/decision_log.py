@@ -130,7 +130,7 @@ class DecisionPublisher:
                 DecidedAttempt(
                     attempt=record.attempt,
                     after_ms=record.at_ms - first.at_ms,
-                    decision=record.decision,
+                    decision=record.decision.whole(),
                 )
                 for record in request.decisions[-ATTEMPTS_MAX:]
             ),

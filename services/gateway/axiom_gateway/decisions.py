@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from axiom_common.model.decision import Decision
 from axiom_common.model.ids import EngineAdapter, EngineId
 from axiom_common.model.outcome import Outcome
+from axiom_common.policy.decided import Decided
 
 IDS_MAX = 10_000
 BYTES_MAX = 16 << 20
@@ -26,7 +26,7 @@ class DecisionRecord(NamedTuple):
     attempt: int
     excluded: tuple[EngineId, ...]
     weights: tuple[float, ...]
-    decision: Decision
+    decision: Decided
 
 
 class Asked(NamedTuple):
@@ -54,7 +54,7 @@ _DECODER = msgspec.msgpack.Decoder(list[RequestRecord])
 
 
 class DecisionLog:
-    """A bounded ring of requests with their decisions, found by id. The oldest go first.
+    """A bounded ring of requests that ended with their decisions, found by id. The oldest go first.
 
     What ended is packed, some at a time: a decision is some hundred objects, and ten thousand of
     them are memory that no cache of a CPU holds. To make them there, and to free them there, cost
@@ -65,22 +65,13 @@ class DecisionLog:
     def __init__(self, ids_max: int = IDS_MAX, *, bytes_max: int = BYTES_MAX) -> None:
         self._ids_max = ids_max
         self._bytes_max = bytes_max
-        self._under_way: dict[str, RequestRecord] = {}
         self._packs: deque[tuple[int, bytes]] = deque()
         """Requests in it, and they."""
         self._ids = 0
         self._bytes = 0
-        self.before_get: Callable[[], None] = lambda: None
-        """Called before an id is looked for."""
 
-    def begin(self, record: RequestRecord) -> None:
-        """A request is under way; its decisions may grow."""
-        self._under_way[record.id] = record
-
-    def end(self, records: Sequence[RequestRecord]) -> None:
+    def keep(self, records: Sequence[RequestRecord]) -> None:
         """Keep requests that ended, together."""
-        for record in records:
-            self._under_way.pop(record.id, None)
         packed = _ENCODER.encode(records)
         self._packs.append((len(records), packed))
         self._ids += len(records)
@@ -91,11 +82,7 @@ class DecisionLog:
             self._bytes -= len(oldest)
 
     def get(self, decision_id: str) -> RequestRecord | None:
-        """What is known of one id; None when unknown or forgotten."""
-        self.before_get()
-        under_way = self._under_way.get(decision_id)
-        if under_way is not None:
-            return under_way
+        """A request that ended; None when it is unknown or forgotten."""
         wanted = decision_id.encode("utf-8", "replace")
         for _, packed in reversed(self._packs):
             if wanted in packed:

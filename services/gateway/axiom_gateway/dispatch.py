@@ -22,10 +22,11 @@ from functools import partial
 
 import xxhash
 
-from axiom_common.model.decision import Decision, LoadKind, Query
+from axiom_common.model.decision import LoadKind, Query
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.ids import EngineId
 from axiom_common.model.reason import Reason
+from axiom_common.policy.decided import Decided
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.tracing import Span, SpanKind
 from axiom_common.wire import headers
@@ -84,8 +85,8 @@ class Dispatcher:
             job.attempt += 1
             with job.span.child(spans.DECIDE) as job.deciding:
                 decision = await self._decide(job)
-            assert decision.winner is not None
-            engine = decision.winner.engine
+            engine = decision.engine
+            assert engine is not None
             try:
                 if not await self._usable(job, engine, decision.load):
                     continue
@@ -114,12 +115,12 @@ class Dispatcher:
             )
         self._telling.ended(job)
 
-    async def _decide(self, job: Job) -> Decision:
+    async def _decide(self, job: Job) -> Decided:
         """A decision with a winner, at once or after a hold; ApiError when there is none."""
         while True:
             must_wait = not self._hold.empty and self._hold.waits(job.lane)
             decision = None if must_wait else self._decide_now(job)
-            if decision is not None and decision.winner is not None:
+            if decision is not None and decision.engine is not None:
                 return decision
             if not job.refused:
                 break
@@ -140,7 +141,7 @@ class Dispatcher:
         self._metrics.held(waited_ms)
         if held is None or may_pass(held):
             raise self._refuse_full(job, held)
-        if held.winner is None:
+        if held.engine is None:
             raise self._refuse(job.reason, held)
         return held
 
@@ -156,20 +157,20 @@ class Dispatcher:
         job.pause_ms = min(2.0 * job.pause_ms, PAUSE_MS_MAX)
         self._metrics.held(pause_ms)
 
-    def _decide_held(self, job: Job, since_ms: float) -> Decision:
+    def _decide_held(self, job: Job, since_ms: float) -> Decided:
         """Decide for the first of those that wait for the same; after a while it claims a slot."""
         decision = self._decide_now(job)
-        lacks_slot = may_pass(decision) and Reason.QUARANTINED in decision.refusals
+        lacks_slot = may_pass(decision) and decision.refused(Reason.QUARANTINED) > 0
         if lacks_slot and self._clock.now_ms() - since_ms >= STARVED_MS:
             self._state.claim(self._query(job))
         return decision
 
-    def _decide_now(self, job: Job) -> Decision:
+    def _decide_now(self, job: Job) -> Decided:
         query = self._query(job)
         began_ms = self._clock.now_ms()
         decision = self._state.decide(query, job.profile)
         took_ms = self._clock.now_ms() - began_ms
-        if decision.refusals and Reason.QUARANTINED in decision.refusals:
+        if decision.refused(Reason.QUARANTINED):
             self._metrics.quarantined()
         self._metrics.decision(job.profile, decision, took_ms)
         if not may_pass(decision):
@@ -279,27 +280,27 @@ class Dispatcher:
         job.reason = Reason.ALL_SATURATED if is_full else Reason.ENGINE_FAILED
 
     def _decided(
-        self, job: Job, query: Query, decision: Decision, at_ms: float, took_ms: float
+        self, job: Job, query: Query, decision: Decided, at_ms: float, took_ms: float
     ) -> None:
         """It stands: keep it."""
         if job.deciding.recorded:
-            spans.tell_decision(job.deciding, decision)
+            spans.tell_decision(job.deciding, decision.whole())
         weights = self._state.weights(job.profile)
         excluded = query.excluded
         record = DecisionRecord(at_ms, took_ms, job.attempt, excluded, weights, decision)
         self._telling.decided(job, record)
 
-    def _refuse(self, reason: Reason, decision: Decision | None = None) -> ApiError:
+    def _refuse(self, reason: Reason, decision: Decided | None = None) -> ApiError:
         self._metrics.refusal(reason)
         refusals = decision.refusals if decision else {}
         counts = ", ".join(f"{count} {why.value}" for why, count in sorted(refusals.items()))
         return refused(reason, f"Engines: {counts}." if counts else "")
 
-    def _refuse_full(self, job: Job, decision: Decision | None) -> ApiError:
+    def _refuse_full(self, job: Job, decision: Decided | None) -> ApiError:
         """No room, in time or at all; `decision` is the last one, if it was looked at."""
         query = self._query(job)
         at_ms = self._clock.now_ms()
         last = decision or self._state.choose(query, job.profile)
         self._decided(job, query, last, at_ms, self._clock.now_ms() - at_ms)
-        saturated = Reason.SATURATED in last.refusals
+        saturated = last.refused(Reason.SATURATED) > 0
         return self._refuse(Reason.ALL_SATURATED if saturated else Reason.ALL_QUARANTINED, last)

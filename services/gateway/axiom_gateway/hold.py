@@ -13,8 +13,8 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 
-from axiom_common.model.decision import Decision
 from axiom_common.model.reason import Reason
+from axiom_common.policy.decided import Decided
 
 LANES_A_ROUND = 16
 ROUND_EVERY_S = 0.01
@@ -23,15 +23,15 @@ ROUND_EVERY_S = 0.01
 _PASSING = (Reason.SATURATED, Reason.QUARANTINED)
 
 
-def may_pass(decision: Decision) -> bool:
+def may_pass(decision: Decided) -> bool:
     """Whether waiting can help: some engine lacks nothing but room."""
-    return decision.winner is None and any(reason in decision.refusals for reason in _PASSING)
+    return decision.engine is None and any(map(decision.refused, _PASSING))
 
 
 class HoldQueue:
     """The waiting requests of one gateway. `release` undoes a decision that nobody took."""
 
-    def __init__(self, *, held_max: int, release: Callable[[Decision], None]) -> None:
+    def __init__(self, *, held_max: int, release: Callable[[Decided], None]) -> None:
         self._held_max = held_max
         self._release = release
         self._lanes: OrderedDict[Hashable, deque[_Ticket]] = OrderedDict()
@@ -55,8 +55,8 @@ class HoldQueue:
         return not self._lanes
 
     async def wait(
-        self, lane: Hashable, decide: Callable[[], Decision], *, timeout_ms: float
-    ) -> Decision | None:
+        self, lane: Hashable, decide: Callable[[], Decided], *, timeout_ms: float
+    ) -> Decided | None:
         """A decision that has a winner, or that no waiting can help; None when time ran out."""
         ticket = _Ticket(decide)
         self._lanes.setdefault(lane, deque()).append(ticket)
@@ -129,6 +129,6 @@ class _Ticket:
 
     __slots__ = ("decide", "decided")
 
-    def __init__(self, decide: Callable[[], Decision]) -> None:
+    def __init__(self, decide: Callable[[], Decided]) -> None:
         self.decide = decide
-        self.decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        self.decided: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()

@@ -6,9 +6,9 @@ from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterable
 from math import nan
 
-from axiom_common.model.decision import Decision
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.reason import Reason
+from axiom_common.policy.decided import Decided
 from axiom_common.ports.tracing import SpanCounts
 from axiom_common.runtime.metric_names import Gateway
 from axiom_common.runtime.metrics import CappedLabel, MetricSet, Reading
@@ -44,9 +44,9 @@ class GatewayMetrics:
         """A request ended with `status` (499: its client had gone)."""
         self._requests[endpoint, self._status[status]] += 1
 
-    def decision(self, profile: str, decision: Decision, duration_ms: float) -> None:
+    def decision(self, profile: str, decision: Decided, duration_ms: float) -> None:
         """A decision was taken with a profile."""
-        outcome = decision.load.value if decision.winner else "no-winner"
+        outcome = decision.load.value if decision.engine else "no-winner"
         self._decisions[self._profile[profile], outcome] += 1
         self._decision.observe(duration_ms / 1e3)
 

@@ -11,16 +11,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from axiom_common.model.adapter import AdapterSpec, AdapterState
-from axiom_common.model.decision import Decision, Query
+from axiom_common.model.decision import Query
 from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.engine_order import EngineOrder
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
 from axiom_common.policy.claims import Claims
 from axiom_common.policy.cohort import Cohort, cohort
+from axiom_common.policy.decided import Decided
 from axiom_common.policy.fleet import Fleet
 from axiom_common.policy.profile import Profile
 from axiom_common.policy.rules import engine_row
 from axiom_common.ports.clock import Clock
+from axiom_common.runtime.native import native_fleet_or_twin
 from axiom_common.state.hearing import Hearing
 from axiom_common.wire.schemas import InFlightCount, InFlightReport
 from axiom_gateway.catalog import Catalog
@@ -38,7 +40,7 @@ class GatewayState:
     def __init__(self, clock: Clock, profiles: Mapping[str, Profile]) -> None:
         self._clock = clock
         self._profiles = profiles
-        self._fleet = Fleet(profiles)
+        self._fleet: Fleet = native_fleet_or_twin(profiles)
         self._engines: dict[EngineId, EngineFacts] = {}
         self._nodes: dict[NodeId, set[EngineId]] = {}
         self._cohorts: dict[str, Cohort] = {}
@@ -55,13 +57,13 @@ class GatewayState:
 
     # What requests ask and tell.
 
-    def decide(self, query: Query, profile: str) -> Decision:
+    def decide(self, query: Query, profile: str) -> Decided:
         """Decide and book. Engines that are claimed by others count as quarantined."""
         closed, now_ms = self._closed(query, profile), self._clock.now_ms()
         decision = decided(self._fleet.decide, query, profile, now_ms, closed)
-        if decision.winner is not None:
+        if decision.engine is not None:
             self._claims.end(query.adapter)
-            self.on_booking(decision.winner.engine, query.adapter)
+            self.on_booking(decision.engine, query.adapter)
         return decision
 
     def claim(self, query: Query) -> None:
@@ -69,7 +71,7 @@ class GatewayState:
         rows = [facts.row for facts in self._engines.values() if facts.row is not None]
         self._claims.claim(query, rows, self._in_flight, self._clock.now_ms())
 
-    def choose(self, query: Query, profile: str) -> Decision:
+    def choose(self, query: Query, profile: str) -> Decided:
         """Decide without booking."""
         closed, now_ms = self._closed(query, profile), self._clock.now_ms()
         return decided(self._fleet.choose, query, profile, now_ms, closed)
@@ -223,10 +225,8 @@ class GatewayState:
         self.on_room()
 
     def node_beat(self, node: NodeState, changed: Collection[EngineId], *, gpus_told: bool) -> None:
-        """A beat of a node that is known: `changed` engines have other figures than before.
-
-        The indexes of names and residents stay as they are. A row is written when its figures
-        moved; time alone is for the sweep.
+        """A beat of a node that is known: `changed` engines have other figures than before. Indexes
+        of names and residents stay as they are; a row is written when its figures moved.
         """
         now_ms = self._clock.now_ms()
         listened_ms = self.hearing.listened_ms(now_ms)

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from axiom_common.policy.view import Codes, Floats
+from axiom_common.policy.view import Codes, Floats, Seen
 
 RESIDENT = 1.0
 LOADING_MAX = 0.99
@@ -68,3 +68,17 @@ def adapter_affinity(
     np.putmask(score, held == Held.LOADING, loading)
     np.putmask(score, held == Held.RESIDENT, RESIDENT)
     return score
+
+
+def adapter_affinity_of(seen: Seen) -> float:
+    """The score of one engine that was seen."""
+    if seen.held == Held.RESIDENT:
+        return RESIDENT
+    score = adapter_affinity(
+        np.array([seen.held], np.int8),
+        np.array([seen.slot], np.int8),
+        remaining_ms=np.array([seen.rest_ms]),
+        h2d_ms=np.array([seen.h2d_ms]),
+        cold_ms=np.array([seen.cold_ms]),
+    )
+    return float(score[0])
