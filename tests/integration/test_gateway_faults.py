@@ -60,7 +60,7 @@ async def test_an_engine_that_dies_before_the_first_token_is_replaced(
     assert answer.engine != first.id
     assert answer.events[-1] == b"[DONE]"
     assert gateway.counted("tries_total", verdict="failed") == 1
-    record = gateway.app.decisions.get(answer.headers["x-axiom-decision-id"])
+    record = gateway.app.telling.record_of(answer.headers["x-axiom-decision-id"])
     assert record is not None
     assert len(record.decisions) == 2
 

@@ -39,7 +39,7 @@ async def outcome_of(gateway: Gateway, decision_id: str) -> Outcome:
     """The client may have the last byte a moment before the request's end."""
 
     def ended() -> Outcome | None:
-        record = gateway.app.decisions.get(decision_id)
+        record = gateway.app.telling.record_of(decision_id)
         return record.outcome if record is not None else None
 
     await eventually(ended)

@@ -74,7 +74,7 @@ async def test_every_decision_can_be_looked_up_by_the_id_that_the_client_got(
     gateway: Gateway,
 ) -> None:
     answer = await gateway.ask(BASE_MODEL)
-    record = gateway.app.decisions.get(answer.headers["x-axiom-decision-id"])
+    record = gateway.app.telling.record_of(answer.headers["x-axiom-decision-id"])
     assert record is not None
     (taken,) = record.decisions
     assert taken.decision.winner is not None

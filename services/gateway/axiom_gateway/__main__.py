@@ -23,6 +23,7 @@ from axiom_common.ports.clock import Clock
 from axiom_common.runtime.http_server import HttpServer
 from axiom_common.runtime.lifecycle import run_process
 from axiom_common.runtime.logging import Log, set_up_logging
+from axiom_common.runtime.native import which_runs
 from axiom_common.runtime.settings import exit_on_bad_settings, load_settings, read_secret
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys, subjects
@@ -76,7 +77,8 @@ async def serve(
     ops = HttpServer(app.ops(), host=settings.host, port=settings.ops_port)
     serving = group.create_task(server.serve(), name="http server")
     ops_serving = group.create_task(ops.serve(), name="ops server")
-    Log(f"axiom.{SERVICE}", clock).info("listening", port=server.port, ops_port=ops.port)
+    log = Log(f"axiom.{SERVICE}", clock)
+    log.info("listening", port=server.port, ops_port=ops.port, kernel=which_runs())
     await stop.wait()
     server.stop()
     await app.drain()

@@ -22,6 +22,7 @@ from axiom_common.ports.tracing import Tracer
 from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
+from axiom_common.runtime.native import which_runs
 from axiom_common.runtime.ops import Readiness, ops_routes
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys
@@ -106,7 +107,6 @@ class GatewayApp:
         self._started = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics: GatewayMetrics = self.metrics_kind()
-        self.decisions = DecisionLog()
         self._publisher = DecisionPublisher(
             journal,
             clock,
@@ -116,10 +116,10 @@ class GatewayApp:
             per_s=settings.decisions_per_s,
             queued_max=settings.decisions_queued_max,
         )
-        self._telling = self.telling_kind(
-            self.decisions, self.metrics, self._log, self._publisher.offer
+        self.telling: Telling = self.telling_kind(
+            DecisionLog(), self.metrics, self._log, self._publisher.offer
         )
-        self.decisions.before_get = self.metrics.before_scrape = self._telling.tell
+        self.metrics.before_scrape = self.telling.tell
         self.profiles = ProfileBook()
         self.state = GatewayState(clock, self.profiles)
         self.hold = HoldQueue(
@@ -217,7 +217,7 @@ class GatewayApp:
                 proxy=self._proxy,
                 ensurer=ensurer,
                 hold=self.hold,
-                telling=self._telling,
+                telling=self.telling,
                 metrics=self.metrics,
             ),
             metrics=self.metrics,
@@ -252,7 +252,7 @@ class GatewayApp:
         """All that is not /v1."""
         desk = DecisionDesk(
             clock=self._clock,
-            log=self.decisions,
+            record_of=self.telling.record_of,
             state=self.state,
             profiles=self.profiles,
             default_profile=self._settings.default_profile,
@@ -315,6 +315,7 @@ class GatewayApp:
                 "view_age_ms": self.feed.view_age_ms(),
                 "under_way": self._v1.under_way,
                 "held": self.hold.count,
+                "kernel": which_runs(),
             },
         )
 
@@ -358,7 +359,7 @@ class GatewayApp:
             await self.feed.sweep()
             self.state.sweep()
             self._declared.known.look()
-            self._telling.tell()
+            self.telling.tell()
             for _ in range(TURNS - 1):
                 await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
                 self.state.sweep_on()

@@ -3,7 +3,7 @@ line for those that ended badly.
 
 Requests are told of some at a time. Whatever tells is then in the CPU's cache for all of them but
 the first; told one by one, each request paid for it several times as much. Nobody waits: whoever
-looks (`DecisionLog.get`, a scrape) first has told what ended, and a sweep does so for few requests
+looks (`record_of`, a scrape) first has told what ended, and a sweep does so for few requests
 in a long time.
 """
 
@@ -44,13 +44,15 @@ class Telling:
         self._metrics = metrics
         self._log = log
         self._offer = offer
+        self._under_way: dict[str, Job] = {}
+        """Decided, by id."""
         self._ended: list[Job] = []
 
     def decided(self, job: Job, record: DecisionRecord) -> None:
         """A decision of a job was taken, and stands."""
+        if not job.decided:
+            self._under_way[job.id] = job
         job.decided.append(record)
-        if len(job.decided) == 1:
-            self._decisions.begin(RequestRecord(job.id, _asked(job), job.decided, None))
 
     def ended(self, job: Job) -> None:
         """A job came to its end, good or bad."""
@@ -62,21 +64,30 @@ class Telling:
         ):
             self.tell()
 
+    def record_of(self, decision_id: str) -> RequestRecord | None:
+        """What is known of one id; None when it is unknown or forgotten."""
+        self.tell()
+        job = self._under_way.get(decision_id)
+        if job is None:
+            return self._decisions.get(decision_id)
+        return RequestRecord(job.id, _asked(job), job.decided, None)
+
     def tell(self) -> None:
         """Tell of all that ended."""
         ended, self._ended = self._ended, []
         if not ended:
             return
         records = [self._told(job) for job in ended]
-        self._decisions.end(records)
+        self._decisions.keep(records)
         for record in records:
             if record.decisions:
                 self._offer(record)
 
     def _told(self, job: Job) -> RequestRecord:
-        outcome, metrics = outcome_of(job), self._metrics
+        outcome = outcome_of(job)
+        self._under_way.pop(job.id, None)
         if job.last is not None and job.last.verdict is _SERVED:
-            metrics.tried(_SERVED)
+            self._metrics.tried(_SERVED)
         if outcome.ending in LOGGED:
             self._say(job, outcome)
         return RequestRecord(job.id, _asked(job), job.decided, outcome)
