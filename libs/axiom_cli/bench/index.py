@@ -6,7 +6,6 @@ for other work on the same cores only ever adds. What is not built or installed 
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -14,14 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
+from axiom_cli.bench.rounds import WITHIN_S, figures_table, least, measured
 from axiom_cli.machine import commit, machine
-from axiom_cli.output import plain_table, print_figures, progress_console, table_console
+from axiom_cli.output import print_figures, progress_console, table_console
 from axiom_common.errors import UnavailableError
 from axiom_common.runtime.native import is_native, which_runs
 
-WITHIN_S = 600.0
 MESSAGES_PER_S = 100_000
 SECONDS_BESIDE = 2
 AXIOM, TWIN, DYNAMO, CRATE, BESIDE = "axiom", "axiom_python", "dynamo", "dynamo_crate", "beside"
@@ -60,13 +57,13 @@ def bench_index(options: IndexBenchOptions) -> None:
     for number in range(options.rounds):
         for name, command in commands.items():
             console.print(f"round {number + 1}: {name}", style="dim")
-            rounds[name].append(_printed(name, command))
-    least = {name: _least(figures) for name, figures in rounds.items()}
-    figures = figures_of(options, least)
+            rounds[name].append(measured(name, command))
+    of_each = {name: least(figures) for name, figures in rounds.items()}
+    figures = figures_of(options, of_each)
     if options.as_json:
         print_figures(figures)
     else:
-        table_console().print(_table(figures))
+        table_console().print(figures_table(figures))
 
 
 def _commands(options: IndexBenchOptions) -> dict[str, list[str]]:
@@ -100,39 +97,20 @@ def _beside_writer(peers_dir: Path) -> Path | None:
     return target / "release" / "examples" / "beside_writer"
 
 
-def _printed(name: str, command: list[str]) -> dict[str, Any]:
-    try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=True)
-        figures: dict[str, Any] = json.loads(ran.stdout)
-    except subprocess.CalledProcessError as error:
-        raise UnavailableError(f"{name} failed: {error.stderr[-500:]}") from error
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"{name} could not be measured: {error}") from error
-    return figures
-
-
-def _least(rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """The least of each figure, at any depth; the most of a rate."""
-    return {
-        key: _least([figures[key] for figures in rounds])
-        if isinstance(value, dict)
-        else (max if key.endswith("_per_s") else min)(figures[key] for figures in rounds)
-        for key, value in rounds[0].items()
-    }
-
-
-def figures_of(options: IndexBenchOptions, least: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def figures_of(options: IndexBenchOptions, of_each: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What is printed with --json. Without the compiled index the twin's figures stand alone."""
-    own = least.get(AXIOM, least[TWIN])
+    own = of_each.get(AXIOM, of_each[TWIN])
     figures: dict[str, Any] = {
         "chunks": options.chunks,
         "lookup_512_us": {
-            name: least[name]["lookup_us"] for name in (AXIOM, TWIN, DYNAMO, CRATE) if name in least
+            name: of_each[name]["lookup_us"]
+            for name in (AXIOM, TWIN, DYNAMO, CRATE)
+            if name in of_each
         },
         "store_ns": {
-            f"{name}{size}": least[name][f"store_ns{size}"]
+            f"{name}{size}": of_each[name][f"store_ns{size}"]
             for name, sizes in _STORED.items()
-            if name in least
+            if name in of_each
             for size in sizes
         },
         **{key: own[of] for key, of in _OWN.items()},
@@ -140,18 +118,8 @@ def figures_of(options: IndexBenchOptions, least: dict[str, dict[str, Any]]) -> 
         "machine": machine(),
         "commit": commit(),
     }
-    if BESIDE in least:
-        beside = least[BESIDE]
+    if BESIDE in of_each:
+        beside = of_each[BESIDE]
         figures["lookup_us_under_writes"] = {key: beside[key] for key in ("quiet", "writing")}
         figures["messages_per_s"] = beside["messages_per_s"]
     return figures
-
-
-def _table(figures: dict[str, Any]) -> Table:
-    table = plain_table("figure", "of", "value", right=("value",))
-    for key, value in figures.items():
-        parts = value if isinstance(value, dict) else {"": value}
-        for name, part in parts.items():
-            shown = f"{part:.3g}" if isinstance(part, float) else str(part)
-            table.add_row(key, name, shown)
-    return table

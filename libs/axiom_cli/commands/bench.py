@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from axiom_cli.bench.churn import ChurnOptions, bench_churn
+from axiom_cli.bench.decide import DecideBenchOptions, bench_decide
 from axiom_cli.bench.gateway import ROUTERS, GatewayBenchOptions, bench_gateway
 from axiom_cli.bench.index import IndexBenchOptions, bench_index
 from axiom_cli.bench.mirror import MirrorBenchOptions, bench_mirror
@@ -109,6 +110,22 @@ def bench_index_command(
     options = IndexBenchOptions(chunks=chunks, rounds=rounds, peers_dir=peers_dir, as_json=as_json)
     with told_errors(as_json=as_json):
         bench_index(options)
+
+
+@app.command("decide")
+def bench_decide_command(
+    engines: Annotated[int, typer.Option(min=1, max=10_000, help="Of the large fleet.")] = 1_000,
+    adapters: Annotated[int, typer.Option(min=1, max=100_000, help="Asked for.")] = 10_000,
+    chunks: Annotated[int, typer.Option(min=10_000, max=4_000_000, help="Indexed.")] = 2_000_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Each in turn, so often.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """What one decision costs, on a small fleet and on a large one with a long prompt."""
+    options = DecideBenchOptions(
+        engines=engines, adapters=adapters, chunks=chunks, rounds=rounds, as_json=as_json
+    )
+    with told_errors(as_json=as_json):
+        bench_decide(options)
 
 
 @app.command("mirror")
