@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 
-from axiom_common.model.adapter import AdapterSpec, AdapterState
+from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.decision import Query
 from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.engine_order import EngineOrder
-from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, node_of
-from axiom_common.policy.claims import Claims
+from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, node_of
 from axiom_common.policy.cohort import Cohort, cohort
 from axiom_common.policy.decided import Decided
-from axiom_common.policy.fleet import Fleet
+from axiom_common.policy.fleet import Fleet, Prompt
 from axiom_common.policy.profile import Profile
 from axiom_common.policy.rules import engine_row
 from axiom_common.ports.clock import Clock
@@ -26,7 +24,7 @@ from axiom_common.runtime.native import native_fleet_or_twin
 from axiom_common.state.hearing import Hearing
 from axiom_common.wire.schemas import InFlightCount, InFlightReport
 from axiom_gateway.catalog import Catalog
-from axiom_gateway.claimed import Seen, decided, with_closed
+from axiom_gateway.claimed import ClaimedSlots, Seen, decided, with_closed
 from axiom_gateway.engine_facts import LAPSE_MS, EngineFacts, gpus_of, silent
 from axiom_gateway.others_load import OthersLoad
 from axiom_gateway.proxy import Try, Verdict
@@ -35,7 +33,8 @@ from axiom_gateway.shown_nodes import ShownNodes
 
 
 class GatewayState:
-    """`on_room` is called when a held request might find room, `on_booking` for each booking."""
+    """`on_room` is called when a held request might find room, `on_booking` for each booking,
+    `before_remove` for each engine that goes."""
 
     def __init__(self, clock: Clock, profiles: Mapping[str, Profile]) -> None:
         self._clock = clock
@@ -46,7 +45,7 @@ class GatewayState:
         self._cohorts: dict[str, Cohort] = {}
         self._orders: Mapping[EngineId, EngineOrder] = {}
         self._others = OthersLoad(self._fleet, self._engines)
-        self._claims = Claims()
+        self._claims = ClaimedSlots(self._fleet, self._engines, self._others)
         self._swept = RowSweep()
         self._flapping: Collection[NodeId] = frozenset()
         self.hearing = Hearing(clock.now_ms())
@@ -54,13 +53,15 @@ class GatewayState:
         self.shown = ShownNodes(clock, self._fleet, self._engines, self._others)
         self.on_room: Callable[[], None] = lambda: None
         self.on_booking: Callable[[EngineId, EngineAdapter], None] = lambda _engine, _adapter: None
+        self.before_remove: Callable[[EngineId], None] = lambda _engine: None
 
     # What requests ask and tell.
 
-    def decide(self, query: Query, profile: str) -> Decided:
-        """Decide and book. Engines that are claimed by others count as quarantined."""
+    def decide(self, query: Query, profile: str, prompt: Prompt | None = None) -> Decided:
+        """Decide and book. Engines that are claimed by others count as quarantined. `prompt`: what
+        is known of its text and of who holds it."""
         closed, now_ms = self._closed(query, profile), self._clock.now_ms()
-        decision = decided(self._fleet.decide, query, profile, now_ms, closed)
+        decision = decided(self._fleet.decide, query, profile, now_ms, closed, prompt)
         if decision.engine is not None:
             self._claims.end(query.adapter)
             self.on_booking(decision.engine, query.adapter)
@@ -68,13 +69,12 @@ class GatewayState:
 
     def claim(self, query: Query) -> None:
         """Its request has waited long for a slot: promise it the next one on some engine."""
-        rows = [facts.row for facts in self._engines.values() if facts.row is not None]
-        self._claims.claim(query, rows, self._in_flight, self._clock.now_ms())
+        self._claims.claim(query, self._clock.now_ms())
 
-    def choose(self, query: Query, profile: str) -> Decided:
+    def choose(self, query: Query, profile: str, prompt: Prompt | None = None) -> Decided:
         """Decide without booking."""
         closed, now_ms = self._closed(query, profile), self._clock.now_ms()
-        return decided(self._fleet.choose, query, profile, now_ms, closed)
+        return decided(self._fleet.choose, query, profile, now_ms, closed, prompt)
 
     def explain(self, query: Query, profile: str, *, after: str, limit: int) -> tuple[Seen, ...]:
         """What a decision would see of the first `limit` engines behind `after`, by id."""
@@ -85,6 +85,10 @@ class GatewayState:
         """The last known state of an engine."""
         facts = self._engines.get(engine)
         return facts.state if facts is not None else None
+
+    def number(self, engine: EngineId) -> int | None:
+        """The engine's number in prefix indexes, until it is removed."""
+        return self._fleet.number(engine)
 
     def has_registered(self, engine: EngineId, adapter: EngineAdapter) -> bool:
         """Whether the engine answers to the adapter's name, as far as is known."""
@@ -354,21 +358,7 @@ class GatewayState:
 
     def _closed(self, query: Query, profile: str) -> tuple[EngineId, ...]:
         """Engines whose next idle slot is promised to other adapters."""
-        if not self._claims or query.adapter == BASE or not self.quarantines(profile):
-            return ()
-        return self._claims.closed_to(query.adapter, partial(self._holds, query.adapter))
-
-    def _in_flight(self, engine: EngineId, adapter: EngineAdapter) -> int:
-        own = self._fleet.in_flight_on(engine).get(adapter, 0)
-        return own + self._others.of_peers(engine).get(adapter, 0)
-
-    def _holds(self, adapter: EngineAdapter, engine: EngineId) -> bool:
-        """Whether the adapter has a slot of the engine, or is on its way into one."""
-        facts = self._engines.get(engine)
-        resident = facts is not None and any(
-            r.adapter == adapter and r.state is not AdapterState.HOST for r in facts.state.residents
-        )
-        return resident or adapter in self._fleet.in_flight_on(engine)
+        return self._claims.closed_to(query.adapter) if self.quarantines(profile) else ()
 
     # How rows are written.
 
@@ -394,6 +384,7 @@ class GatewayState:
             self._write(facts, now_ms)
 
     def _remove(self, engine: EngineId) -> None:
+        self.before_remove(engine)
         del self._engines[engine]
         self._fleet.remove(engine)
         self._others.forget(engine)
