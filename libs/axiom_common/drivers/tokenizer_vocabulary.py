@@ -7,7 +7,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -26,7 +26,8 @@ class TokenizerVocabulary:
     """`Vocabulary` of one tokenizer. Not for several threads at once.
 
     `revision`: 16 hex digits that stand for the file, so that an agent and a gateway see whether
-    they speak of the same one.
+    they speak of the same one. `beginning`: the literals that its post-processor puts before a
+    prompt, None where they have no exact text.
     """
 
     def __init__(self, told: str) -> None:
@@ -54,6 +55,7 @@ class TokenizerVocabulary:
             for beginning in accumulate(bytes((byte,)) for byte in literal.encode()[:-1])
         }
         self._longest_beginning = max(map(len, self._beginnings), default=0)
+        self.beginning = self._put_before()
         reason = instability(self)
         if reason is not None:
             raise RefusedVocabularyError(*reason)
@@ -94,6 +96,13 @@ class TokenizerVocabulary:
 
     def is_special(self, token: int) -> bool:
         return token in self._shape.special_tokens
+
+    def _put_before(self) -> bytes | None:
+        encoding = self._tokenizer.encode("a")
+        own = takewhile(
+            lambda told: told[1], zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+        )
+        return self.text_of([token for token, _ in own])
 
     def _is_normal(self, prompt: str) -> bool:
         """Whether it is seen at once that nothing would change, as for most prompts."""

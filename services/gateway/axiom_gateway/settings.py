@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.runtime.settings import HttpUrl, Port, PositiveMs, ServiceSettings, Token
@@ -20,6 +20,22 @@ def _own_name() -> str:
     """The host's name and some chance, for two gateways on one host."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
     return f"{host}-{secrets.token_hex(4)}"
+
+
+class PromptSettings(BaseModel):
+    """How prompts for one base model become text, so that it is known what each engine holds of it.
+
+    `tokenizer`: the model's folder, or its `tokenizer.json` beside its other files.
+    `chat_template`: what its engines are started with as `--chat-template`; without it the model's
+    own. Engines must render alike: no default template arguments, content format "auto", and the
+    gateway's time zone where a template tells the date.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base_model: Annotated[str, Field(min_length=1, max_length=128)]
+    tokenizer: Path
+    chat_template: Path | None = None
 
 
 class GatewaySettings(ServiceSettings):
@@ -62,6 +78,9 @@ class GatewaySettings(ServiceSettings):
     decisions_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     decisions_age_ms: Annotated[float, Field(ge=1_000.0)] = 86_400_000.0
     """Bounds of that stream, if this gateway is the one that makes it."""
+    prompts: Annotated[tuple[PromptSettings, ...], Field(max_length=256)] = ()
+    """Base models of which it is known what text engines make of a request; of others it is not
+    known what engines hold of a prompt."""
     otlp_endpoint: HttpUrl | None = None
     """A collector of traces (OTLP over HTTP), e.g. http://127.0.0.1:4318; none: no traces."""
     trace_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.01
@@ -73,3 +92,12 @@ class GatewaySettings(ServiceSettings):
         if name not in BUILT_IN:
             raise ValueError(f"must be one of {', '.join(BUILT_IN)}, got {name[:64]!r}")
         return name
+
+    @field_validator("prompts")
+    @classmethod
+    def _one_for_each(cls, prompts: tuple[PromptSettings, ...]) -> tuple[PromptSettings, ...]:
+        names = [one.base_model for one in prompts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice!r} is there twice")
+        return prompts

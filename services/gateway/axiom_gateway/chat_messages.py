@@ -1,0 +1,235 @@
+"""A chat's messages as vLLM 0.32 hands them to the chat template.
+
+Contents become one string or a list of parts, whichever the template takes; arguments of tool calls
+become objects; fields that no template is given are dropped. What vLLM refuses is `MalformedError`
+here. The members of tool calls come in the order in which vLLM's checks leave them, because
+templates write them out as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Message = dict[str, Any]
+
+_TEXT_OF = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+"""Types of parts that are text, and the member that holds it."""
+_MAY_LACK_TEXT = frozenset(("text", "refusal"))
+_MEDIA = {
+    "image_url": "image",
+    "input_image": "image",
+    "image_pil": "image",
+    "image_embeds": "image",
+    "audio_url": "audio",
+    "input_audio": "audio",
+    "audio_embeds": "audio",
+    "video_url": "video",
+    "video_embeds": "video",
+}
+_PART_MEMBERS = frozenset(
+    (*_TEXT_OF, *_MEDIA, "audio", "closed", "data", "file", "image_pil", "name", "type", "uuid")
+) | {"prompt_cache_breakpoint"}
+"""Members of a part that the template does not get to see, but for its text."""
+_BILLING_LINE = "x-anthropic-billing-header"
+"""Differs in each request, so engines drop it from system texts."""
+
+
+class MalformedError(Exception):
+    """Messages that the engine will refuse."""
+
+
+class UnsureError(Exception):
+    """Messages of which it is not known what the engine makes."""
+
+
+class Conversation(NamedTuple):
+    """`messages`: for the template. `marked`: the same with the mark in place of each part that is
+    not text, where such parts go to the template; else None, and the mark is in `messages`: the
+    engine puts something there, at the beginning of the message."""
+
+    messages: list[Message]
+    marked: list[Message] | None
+
+
+def conversation(told: Sequence[object], *, as_parts: bool, mark: str) -> Conversation:
+    """The messages of a request; MalformedError, UnsureError."""
+    marked = [_message(one, as_parts, mark) for one in told]
+    if not as_parts or not any(map(_has_media, told)):
+        return Conversation(marked, None)
+    return Conversation([_message(one, as_parts, None) for one in told], marked)
+
+
+def without_developer(messages: Sequence[Message]) -> list[Message]:
+    """For templates that have no such role: it becomes "system", and where system messages are
+    then not one at the beginning, they become that."""
+    renamed = [
+        {name: value for name, value in one.items() if name != "tools"} | {"role": "system"}
+        if one["role"] == "developer"
+        else one
+        for one in messages
+    ]
+    systems = [one for one in renamed if one["role"] == "system"]
+    if len(systems) == 1 and renamed[0] is systems[0]:
+        return renamed
+    texts = [text for one in systems if (text := _joined(one.get("content", "")))]
+    others = [one for one in renamed if one["role"] != "system"]
+    return [{"role": "system", "content": "\n\n".join(texts)}, *others]
+
+
+def _joined(content: str | list[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content if "text" in part)
+
+
+def _has_media(message: object) -> bool:
+    content = message.get("content") if isinstance(message, Mapping) else None
+    return isinstance(content, list) and any(
+        isinstance(part, Mapping) and _medium(part) is not None for part in content
+    )
+
+
+def _medium(part: Mapping[str, Any]) -> str | None:
+    """What a part is that is not text. Without a type, or with a `uuid`, its members say it."""
+    kind = part.get("type")
+    if kind is None or part.get("uuid") is not None:
+        return next((_MEDIA[name] for name in _MEDIA if name in part), None)
+    return _MEDIA.get(kind) if isinstance(kind, str) else None
+
+
+def _message(told: object, as_parts: bool, mark: str | None) -> Message:
+    role = told.get("role") if isinstance(told, Mapping) else None
+    if not isinstance(told, Mapping) or not isinstance(role, str):
+        raise MalformedError
+    parts = list(_parts(told.get("content"), as_parts, mark))
+    if role == "system":
+        parts = list(_without_billing(parts))
+    message: Message = {"role": role, "content": _content(parts, as_parts)}
+    if role == "assistant":
+        _add_assistants(message, told)
+    elif role == "tool":
+        _add_tools(message, told)
+    for name in ("name", "task"):
+        if isinstance(told.get(name), str):
+            message[name] = told[name]
+    if role == "developer":
+        message["tools"] = told.get("tools")
+    return message
+
+
+def _parts(content: object, as_parts: bool, mark: str | None) -> Iterator[Message]:
+    """Parts as the template may get them, with `mark` for what is not text."""
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+        return
+    if content is not None and not isinstance(content, list):
+        raise MalformedError
+    for part in content or ():
+        if isinstance(part, str):
+            yield {"type": "text", "text": part}
+            continue
+        if not isinstance(part, Mapping):
+            raise MalformedError
+        others = _rest(part, _PART_MEMBERS) if as_parts else {}
+        medium = _medium(part)
+        if medium is not None:
+            if mark is None:
+                yield {"type": medium, **others}
+            elif as_parts:
+                yield {"type": "text", "text": mark}
+            else:
+                yield {"type": medium, "text": mark}
+            continue
+        kind = part.get("type")
+        if not isinstance(kind, str) or kind not in _TEXT_OF:
+            raise UnsureError
+        text = part.get(_TEXT_OF[kind])
+        if isinstance(text, str):
+            yield {"type": "text", "text": text, **others}
+        elif text is not None or kind not in _MAY_LACK_TEXT:
+            raise MalformedError
+
+
+def _without_billing(parts: list[Message]) -> Iterator[Message]:
+    for part in parts:
+        if part.get("text", "").startswith(_BILLING_LINE):
+            rest = part["text"].partition("\n")[2]
+            if rest:
+                yield {**part, "text": rest}
+        else:
+            yield part
+
+
+def _content(parts: list[Message], as_parts: bool) -> str | list[Message]:
+    """Where a template takes a string, engines put placeholders of media before all texts."""
+    if as_parts:
+        return parts
+    return "\n".join(part["text"] for part in sorted(parts, key=_is_text))
+
+
+def _is_text(part: Message) -> bool:
+    return bool(part["type"] == "text")
+
+
+def _add_assistants(message: Message, told: Mapping[str, Any]) -> None:
+    calls = told.get("tool_calls")
+    if calls is not None:
+        if not isinstance(calls, list):
+            raise MalformedError
+        if calls:
+            message["tool_calls"] = [_tool_call(call) for call in calls]
+    reasoning = told.get("reasoning")
+    if reasoning is None:
+        reasoning = told.get("reasoning_content")
+    if reasoning is not None:
+        message["reasoning"] = message["reasoning_content"] = reasoning
+
+
+def _tool_call(call: object) -> Message:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(call, Mapping) or not isinstance(function, Mapping):
+        raise MalformedError
+    arguments, name = function.get("arguments"), function.get("name")
+    if (
+        not isinstance(arguments, str)
+        or not isinstance(name, str)
+        or not isinstance(call.get("id"), str)
+        or call.get("type") != "function"
+    ):
+        raise MalformedError
+    ordered = {"arguments": _object(arguments), "name": name}
+    return {
+        "id": call["id"],
+        "function": {**ordered, **_rest(function, ordered)},
+        "type": "function",
+        **_rest(call, ("id", "function", "type")),
+    }
+
+
+def _rest(told: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if name not in known}
+
+
+def _object(arguments: str) -> dict[str, Any]:
+    """What is no JSON object becomes an empty one, so that the conversation can go on."""
+    try:
+        parsed = json.loads(arguments) if arguments else {}
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _add_tools(message: Message, told: Mapping[str, Any]) -> None:
+    if "tool_call_id" in told:
+        message["tool_call_id"] = told["tool_call_id"]
+    content = message["content"]
+    if isinstance(content, list) and all(part["type"] == "text" for part in content):
+        message["content"] = "\n".join(part["text"] for part in content)

@@ -1,0 +1,66 @@
+"""Which members of a request change its prompt, and which requests' prompts can't be told."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from axiom_common.model.prefix import Untold
+from axiom_gateway.openai_requests import Endpoint
+
+Members = dict[str, msgspec.Raw]
+
+_BY_WHICH = """
+    add_generation_prompt add_special_tokens cache_salt chat_template_kwargs
+    continue_final_message documents messages prompt reasoning_effort tool_choice tools
+"""
+_FOLLOWED = frozenset(_BY_WHICH.split())
+"""Members that rendering goes by."""
+_OF_VLLM = """
+    allowed_token_ids bad_words ec_transfer_params frequency_penalty ignore_eos
+    include_reasoning include_stop_str_in_output kv_transfer_params length_penalty logit_bias
+    logprob_token_ids logprobs max_completion_tokens max_tokens media_io_kwargs min_p min_tokens
+    mm_payload model n parallel_tool_calls presence_penalty priority repetition_detection
+    repetition_penalty request_id response_format return_mm_kwargs return_prompt_text
+    return_token_ids return_token_offsets seed session_id return_tokens_as_token_ids
+    routed_experts_prompt_start skip_special_tokens spaces_between_special_tokens stop
+    stop_token_ids stream stream_interval stream_options structured_outputs temperature
+    thinking_token_budget top_k top_logprobs top_p truncation_side user vllm_xargs watermarking
+"""
+_OF_OPENAI = """
+    best_of metadata prediction prompt_cache_key prompt_cache_retention safety_identifier
+    service_tier store verbosity
+"""
+_HARMLESS = frozenset((*_OF_VLLM.split(), *_OF_OPENAI.split()))
+"""Members that leave a prompt as it is: of vLLM 0.32, and of OpenAI, which it passes over."""
+_CACHE_NOT_READ = frozenset(("echo", "prompt_logprobs"))
+"""Members that ask for log-probabilities of the prompt, for which engines compute all of it."""
+_UNSET = (b"null", b"false")
+
+
+def untold_by(endpoint: Endpoint, members: Members) -> Untold | None:
+    """Why a request's members leave its prompt unknown; None when they don't."""
+    if endpoint is Endpoint.EMBEDDINGS:
+        return Untold.EMBEDDINGS
+    others = [
+        name
+        for name in members.keys() - _HARMLESS - _FOLLOWED
+        if bytes(memoryview(members[name])[:6]) not in _UNSET
+    ]
+    if not others:
+        return None
+    return Untold.CACHE_NOT_READ if _CACHE_NOT_READ.intersection(others) else Untold.FIELD
+
+
+def read(members: Members, name: str, kind: Any) -> Any:
+    """One member; None where it is missing or null. Raises msgspec's errors for another kind."""
+    raw = members.get(name)
+    return None if raw is None else _decoder(kind).decode(raw)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """For the few kinds that are asked for here."""
+    return msgspec.json.Decoder(kind | None)
