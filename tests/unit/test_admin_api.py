@@ -296,7 +296,7 @@ async def test_the_view_is_told() -> None:
 
 async def test_every_other_error_is_a_problem_too() -> None:
     async with admin_api(no_view) as it:
-        for path in ("/nope", "/nodes/", "/engines/n9.a", "/"):
+        for path in ("/nope", "/nodes/", "/engines/n9.a", "/engines/nope", "/"):
             assert problem(await it.client.get(path)).code == "not-found"
         defect = await it.client.get("/status")
         assert problem(defect).code == "internal"

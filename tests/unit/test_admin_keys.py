@@ -81,7 +81,7 @@ async def test_a_role_is_changed_at_the_version_that_was_seen_and_the_secret_sta
 async def test_a_rotated_key_has_another_secret_and_the_same_role() -> None:
     async with admin_api() as it:
         old = (await put(it, "k", "operator")).json()["secret"]
-        rotated = await it.client.post("/keys/k:rotate")
+        rotated = await it.client.post("/keys/k:rotate", headers=ANYHOW)
         assert rotated.status_code == 200
         assert rotated.headers["cache-control"] == "no-store"
         new = rotated.json()["secret"]
@@ -95,13 +95,35 @@ async def test_a_rotated_key_has_another_secret_and_the_same_role() -> None:
         assert await stored(it, "k") == key
 
 
+@pytest.mark.parametrize(
+    ("content", "given", "status", "path"),
+    [
+        (b"", {}, 428, None),
+        (b'{"zz": 1}', ANYHOW, 400, "zz"),
+        (b"not json", ANYHOW, 400, None),
+        (b"0" * (5 << 20), ANYHOW, 413, None),
+    ],
+)
+async def test_a_rotation_that_says_too_little_or_too_much_changes_nothing(
+    content: bytes, given: dict[str, str], status: int, path: str | None
+) -> None:
+    async with admin_api() as it:
+        await put(it, "k", "operator")
+        key = await stored(it, "k")
+        refused = problem(await it.client.post("/keys/k:rotate", content=content, headers=given))
+        assert (refused.status, refused.path) == (status, path)
+        assert await stored(it, "k") == key
+
+
 async def test_a_dry_run_makes_nothing_and_tells_no_secret() -> None:
     async with admin_api() as it:
         tried = await put(it, "k", "admin", "?dryRun=true")
         assert (tried.status_code, tried.json()["secret"]) == (201, None)
         assert await stored(it, "k") is None
         secret = (await put(it, "k", "viewer")).json()["secret"]
-        assert (await it.client.post("/keys/k:rotate?dryRun=true")).json()["secret"] is None
+        assert (await it.client.post("/keys/k:rotate?dryRun=true", headers=ANYHOW)).json()[
+            "secret"
+        ] is None
         assert (await it.client.delete("/keys/k?dryRun=true")).status_code == 204
         key = await stored(it, "k")
         assert key is not None
@@ -155,7 +177,7 @@ async def test_the_last_admins_key_stays() -> None:
         key = await stored(it, "one")
         assert key is not None
         assert key.role is Role.ADMIN
-        assert (await it.client.post("/keys/one:rotate")).status_code == 200
+        assert (await it.client.post("/keys/one:rotate", headers=ANYHOW)).status_code == 200
         await put(it, "two", "admin")
         assert (await it.client.delete("/keys/one")).status_code == 204
         assert problem(await it.client.delete("/keys/two")).code == "last-admin-key"
@@ -229,7 +251,7 @@ async def test_what_others_did_not_confirm_is_said_unless_a_secret_would_be_lost
 
     async with admin_api(more=unconfirmed) as it:
         assert (await put(it, "k", "viewer")).json()["secret"]
-        assert (await it.client.post("/keys/k:rotate")).json()["secret"]
+        assert (await it.client.post("/keys/k:rotate", headers=ANYHOW)).json()["secret"]
         for refused in (
             await put(it, "k", "client", **ANYHOW),
             await it.client.patch("/keys/k", json={"role": "viewer"}, headers=ANYHOW),
@@ -253,7 +275,7 @@ async def test_with_the_registry_away_nothing_is_told_to_be_made() -> None:
         for answer in (
             await put(it, "new", "viewer"),
             await it.client.delete("/keys/k"),
-            await it.client.post("/keys/k:rotate"),
+            await it.client.post("/keys/k:rotate", headers=ANYHOW),
         ):
             assert problem(answer).code == "unavailable"
             assert "axk-" not in answer.text

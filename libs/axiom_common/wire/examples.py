@@ -250,6 +250,7 @@ REST: tuple[BaseModel, ...] = (
         weights={term.value: weight for term, weight in PROFILE.weights.items()},
         built_in=False,
     ),
+    rest.KeyRotatePost(),
     rest.ApiKeyPut(name="ci-deploys", role=KeyRole.OPERATOR),
     rest.ApiKeyView.of(Stored(API_KEY, 1_033)),
     views.PlanView.of(PLAN_STATUS),

@@ -232,6 +232,12 @@ class ApiKeyPut(Body):
     role: Role
 
 
+class KeyRotatePost(Shape):
+    """Body of POST /admin/v1/keys/{name}:rotate; it may be left out."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
 class ApiKeyView(DeclaredShape):
     """A key. `secret` is told once: in the answer that made it."""
 

@@ -32,6 +32,14 @@ async def parsed_body(request: Request, shape: type[_S]) -> _S:
         raise first_of(error.errors(include_url=False)) from error
 
 
+async def parsed_if_any(request: Request, shape: type[_S]) -> _S:
+    """The body as JSON of this shape, whose fields may all be left out; so may the body."""
+    try:
+        return shape.model_validate_json(await bytes_of(request) or b"{}")
+    except ValidationError as error:
+        raise first_of(error.errors(include_url=False)) from error
+
+
 async def patch_in(request: Request) -> dict[str, Any]:
     """The body as a merge patch: a JSON object. UnsupportedError when it says that it is another
     kind of patch."""
@@ -64,6 +72,13 @@ def takes(shape: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI part of a body that a handler reads by itself."""
     schema = shape.model_json_schema(ref_template=REF)
     return _request_body({"application/json": {"schema": schema}})
+
+
+def may_take(shape: type[BaseModel]) -> dict[str, Any]:
+    """The same of a body that may be left out."""
+    told = takes(shape)
+    told["requestBody"]["required"] = False
+    return told
 
 
 def takes_patch(shape: type[BaseModel]) -> dict[str, Any]:

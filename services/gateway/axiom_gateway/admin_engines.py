@@ -12,24 +12,24 @@ acknowledged once it is durable.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, ValidationError
 
 from axiom_common.errors import NotFoundError
 from axiom_common.model.access import Role
 from axiom_common.model.engine_order import EngineOrder, OrderKind
-from axiom_common.model.ids import EngineId, RegionId, engine_id
+from axiom_common.model.ids import EngineId, RegionId
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.desired_store import WHATEVER, DesiredStore
 from axiom_common.wire import headers
 from axiom_common.wire.desired import Stored
 from axiom_common.wire.engine_orders import EngineOrderPost, EngineOrderView, EngineReleasePost
 from axiom_gateway.admin_access import Needs
-from axiom_gateway.admin_bodies import bytes_of, takes
+from axiom_gateway.admin_bodies import may_take, parsed_if_any
 from axiom_gateway.admin_objects import TooManyError
-from axiom_gateway.admin_problems import AdminError, first_of
+from axiom_gateway.admin_parameters import engine_in_path
+from axiom_gateway.admin_problems import AdminError
 from axiom_gateway.admin_writes import Write, WriteAsked, etag_of
 from axiom_gateway.engine_facts import EngineFacts, serves_alone
 from axiom_gateway.everywhere import TRAVEL_MS, Everywhere, NotEverywhereError
@@ -37,7 +37,6 @@ from axiom_gateway.known_desired import KnownDesired
 from axiom_gateway.state import GatewayState
 
 ORDERS_MAX = 4_096
-_B = TypeVar("_B", bound=BaseModel)
 
 
 class LastEngineError(AdminError):
@@ -167,11 +166,11 @@ def add_engine_orders(router: APIRouter, desk: OrderDesk) -> None:
         "/engines/{engine}:release",
         dependencies=needs,
         tags=["engines"],
-        openapi_extra=_may_take(EngineReleasePost),
+        openapi_extra=may_take(EngineReleasePost),
     )
     async def release(engine: str, request: Request, asked: WriteAsked) -> EngineOrderView:
-        await _body(request, EngineReleasePost)
-        return await desk.release(_engine(engine), asked)
+        await parsed_if_any(request, EngineReleasePost)
+        return await desk.release(engine_in_path(engine), asked)
 
     @router.post("/engines/{engine}:{verb}", dependencies=needs, include_in_schema=False)
     async def other(engine: str, verb: str) -> None:
@@ -185,20 +184,15 @@ def _add_order(router: APIRouter, desk: OrderDesk, kind: OrderKind, needs: list[
         name=kind,
         dependencies=needs,
         tags=["engines"],
-        openapi_extra=_may_take(EngineOrderPost),
+        openapi_extra=may_take(EngineOrderPost),
     )
     async def order(
         engine: str, request: Request, asked: WriteAsked, response: Response
     ) -> EngineOrderView:
-        wanted = await _body(request, EngineOrderPost)
-        view = await desk.order(_engine(engine), kind, wanted, asked)
+        wanted = await parsed_if_any(request, EngineOrderPost)
+        view = await desk.order(engine_in_path(engine), kind, wanted, asked)
         response.headers[headers.ETAG] = etag_of(view.version or 0)
         return view
-
-
-def _engine(name: str) -> EngineId:
-    node, _, engine = name.partition(".")
-    return engine_id(node, engine)
 
 
 def _replaces(stands: Stored[EngineOrder], order: Stored[EngineOrder]) -> bool:
@@ -207,17 +201,3 @@ def _replaces(stands: Stored[EngineOrder], order: Stored[EngineOrder]) -> bool:
 
 def _version_of(asked: Write) -> int:
     return WHATEVER if asked.if_version is None else asked.if_version
-
-
-async def _body(request: Request, shape: type[_B]) -> _B:
-    """The body, if there is one."""
-    try:
-        return shape.model_validate_json(await bytes_of(request) or b"{}")
-    except ValidationError as error:
-        raise first_of(error.errors(include_url=False)) from error
-
-
-def _may_take(shape: type[BaseModel]) -> dict[str, Any]:
-    told = takes(shape)
-    told["requestBody"]["required"] = False
-    return told

@@ -24,7 +24,7 @@ from axiom_common.runtime.desired_store import ANY_VERSION, DesiredStore, Outcom
 from axiom_common.wire import headers, rest
 from axiom_common.wire.desired import Stored
 from axiom_gateway.admin_access import OWN_KEY, Access, Needs, digest_of
-from axiom_gateway.admin_bodies import parsed_body, takes
+from axiom_gateway.admin_bodies import may_take, parsed_body, parsed_if_any, takes
 from axiom_gateway.admin_objects import Kind, Name, Objects, add_patch_and_delete, add_reads
 from axiom_gateway.admin_problems import AdminError
 from axiom_gateway.admin_writes import Write, WriteAsked
@@ -86,16 +86,13 @@ class Keys(Objects[ApiKey]):
     async def rotate(self, name: str, asked: Write, response: Response) -> rest.DeclaredShape:
         """Give it another secret, told in the answer; the one before is void."""
         secret = new_secret()
-        if await self._store.get(ApiKey, name) is None:
-            raise NotFoundError(f"{name!r} is not declared")
 
         def edit(current: ApiKey | None) -> ApiKey:
             if current is None:
                 raise NotFoundError(f"{name!r} is not declared")
             return replace(current, digest=digest_of(secret))
 
-        if_version = ANY_VERSION if asked.if_version is None else asked.if_version
-        shape, _ = await self.change(name, edit, replace(asked, if_version=if_version), response)
+        shape, _ = await self.change(name, edit, asked, response)
         await self._unconfirmed(shape.version, asked)
         return shape if asked.dry_run else _telling(shape, secret, response)
 
@@ -164,8 +161,10 @@ def add_keys(router: APIRouter, keys: Keys) -> None:
         response_model=kind.shown,
         dependencies=needs,
         tags=[kind.path],
+        openapi_extra=may_take(rest.KeyRotatePost),
     )
-    async def rotate(name: Name, asked: WriteAsked, response: Response) -> Any:
+    async def rotate(name: Name, asked: WriteAsked, request: Request, response: Response) -> Any:
+        await parsed_if_any(request, rest.KeyRotatePost)
         return await keys.rotate(name, asked, response)
 
     add_reads(router, keys)

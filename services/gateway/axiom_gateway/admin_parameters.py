@@ -1,4 +1,4 @@
-"""Query parameters: those that a route has, and no others.
+"""Parameters. Of the query: those that a route has, and no others.
 
 A parameter that nobody reads would be a wish unheard: `dryrun=true`, say, before a write.
 """
@@ -13,10 +13,21 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from axiom_common.errors import InvalidInputError
+from axiom_common.errors import InvalidInputError, NotFoundError
+from axiom_common.model.ids import EngineId, engine_id
 from axiom_gateway.admin_problems import PATH_MAX
 
 _MANY = (list, tuple)
+
+
+def engine_in_path(text: str) -> EngineId:
+    """The id of an engine in a path; NotFoundError where no engine can have it."""
+    node, _, engine = text.partition(".")
+    try:
+        return engine_id(node, engine)
+    except InvalidInputError as error:
+        shown = text[:PATH_MAX]
+        raise NotFoundError(f"no engine {shown!r} is known: one is NODE.ENGINE") from error
 
 
 async def only_known_parameters(request: Request) -> None:

@@ -11,10 +11,11 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from axiom_common.errors import NotFoundError
 from axiom_common.model.access import Role
-from axiom_common.model.ids import EngineId, NodeId, RegionId, engine_id, node_of, token
+from axiom_common.model.ids import EngineId, NodeId, RegionId, node_of, token
 from axiom_common.wire import rest, views
 from axiom_gateway.admin_access import Needs, caller
 from axiom_gateway.admin_objects import AskedList, page_of, page_response
+from axiom_gateway.admin_parameters import engine_in_path
 from axiom_gateway.seen import SeenNodes, node_json, node_view
 from axiom_gateway.watch import EVENT_STREAM, NAMED_MAX, Watches, WatchResponse
 
@@ -101,8 +102,7 @@ def add_seen(router: APIRouter, view: Callable[[], AdminView], watches: Watches)
         tags=["engines"],
     )
     async def get_engine(engine: str) -> Response:
-        node, _, name = engine.partition(".")
-        seen = _engine(nodes, engine_id(node, name))
+        seen = _engine(nodes, engine_in_path(engine))
         if seen is None:
             raise NotFoundError(f"no engine {engine!r} is known")
         return Response(seen.model_dump_json(), media_type=_JSON)
