@@ -66,6 +66,9 @@ def gateway_metrics() -> GatewayMetrics:
         spans=SpanCounts,
         told=lambda: LogCounts(0, 0, 0),
     )
+    metrics.expose_prefixes(
+        entries=zero, predicted=zero, dropped=zero, lacking=zero, told_engines=zero
+    )
     return metrics
 
 

@@ -271,5 +271,5 @@ def test_what_an_answer_disproves_is_withdrawn_and_an_engine_that_tells_is_not_p
     predicted.hold(2, [13], 0.0)
     assert predicted.withdraw(1, [13, 14]).withdrawn == links(13)
     assert predicted.withdraw(1, [13]).withdrawn == b""
-    predicted.forget(1)
+    assert predicted.forget(1).withdrawn == links(12, 11)
     assert {*predicted.expire(2_000.0)} == {2}

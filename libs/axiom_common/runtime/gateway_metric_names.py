@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from axiom_common.model.decision import LoadKind
 from axiom_common.model.ensure import EnsureOutcome
+from axiom_common.model.prefix import Untold
 from axiom_common.model.reason import Reason
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.policy.registry import ENGINE_FILTERS
@@ -23,6 +24,7 @@ from axiom_common.runtime.ops import (
     REGISTRY_AWAY,
     REGISTRY_RESET,
 )
+from axiom_common.wire.schemas import FactKind
 
 
 class Gateway:
@@ -30,6 +32,7 @@ class Gateway:
 
     _OF = Service.GATEWAY
     _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+    _TEXT_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
     _DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 2e-2)
 
     STATUS = Label("status", values_max=32, bound=f"from engines too; capped with `{OTHER}`")
@@ -104,6 +107,8 @@ class Gateway:
         "stale-telemetry",
         "no-engine-ready",
         "draining",
+        "tokenizer-differs",
+        "tokenizer-refused",
     )
     DECISIONS_TOLD = CounterName(
         _OF, "decisions_told_total", "Requests whose decisions went to the region's stream."
@@ -118,4 +123,48 @@ class Gateway:
     SPANS_SENT = CounterName(_OF, "spans_sent_total", "Spans that the collector of traces took.")
     SPANS_NOT_SENT = CounterName(
         _OF, "spans_not_sent_total", "Spans that it did not take; a full queue loses more."
+    )
+    PROMPT_TEXTS = CounterName(
+        _OF,
+        "prompt_texts_total",
+        "Requests of which the text of the prompt is known (`told`), or why it is not.",
+        (label("outcome", Untold, "told"),),
+    )
+    PROMPT_TEXT = HistogramName(
+        _OF, "prompt_text_seconds", "Time to make the text of a prompt.", buckets=_TEXT_SECONDS
+    )
+    MATCHED_TOKENS = CounterName(
+        _OF,
+        "matched_tokens_total",
+        "Prompt tokens that decisions took for held, of answers whose engine told of cached ones.",
+    )
+    CACHED_TOKENS = CounterName(
+        _OF, "cached_tokens_total", "Prompt tokens that the engines of these answers had cached."
+    )
+    OVERMATCHED_TOKENS = CounterName(
+        _OF,
+        "overmatched_tokens_total",
+        "Tokens by which a decision took more for held than its engine had cached.",
+    )
+    PREFIX_ENTRIES = GaugeName(
+        _OF, "prefix_entries_count", "Chunks of prompts that some engine is known to hold."
+    )
+    PREFIX_PREDICTED = GaugeName(
+        _OF, "prefix_predicted_count", "Chunks on engines, by prediction from own requests."
+    )
+    PREFIX_DROPPED = CounterName(
+        _OF, "prefix_dropped_total", "Chunks forgotten because there were too many."
+    )
+    FACTS = CounterName(
+        _OF, "facts_heard_total", "Messages of facts from agents.", (label("kind", FactKind),)
+    )
+    FACTS_LOST = CounterName(
+        _OF, "facts_lost_total", "Times that facts of an engine were found to be missing."
+    )
+    SNAPSHOTS_ASKED = CounterName(
+        _OF, "snapshots_asked_total", "Snapshots of an engine's facts asked of agents."
+    )
+    FACTS_LACKING = GaugeName(_OF, "facts_lacking_count", "Engines of which facts are missing now.")
+    FACTS_ENGINES = GaugeName(
+        _OF, "facts_engines_count", "Engines whose agents tell what they hold."
     )

@@ -6,7 +6,7 @@ answer to a prompt with it. Bounded: over `links_max` the oldest go first, the d
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 
 from axiom_common.model.prefix import FactBatch
@@ -23,6 +23,8 @@ class PredictedFacts:
         self._links_max = links_max
         # Oldest first: what is held anew moves to the end.
         self._until_ms: OrderedDict[tuple[int, int], float] = OrderedDict()
+        self._counts: Counter[int] = Counter()
+        """How many are held on each engine."""
 
     def __len__(self) -> int:
         return len(self._until_ms)
@@ -31,6 +33,7 @@ class PredictedFacts:
         """The engine begins to answer a prompt of these links, the first chunk's first."""
         until_ms = now_ms + self._ttl_ms
         for link in reversed(links):
+            self._counts[engine] += (engine, link) not in self._until_ms
             self._until_ms[engine, link] = until_ms
             self._until_ms.move_to_end((engine, link))
 
@@ -41,16 +44,25 @@ class PredictedFacts:
             (engine, link), until_ms = next(iter(self._until_ms.items()))
             if until_ms > now_ms and len(self._until_ms) <= self._links_max:
                 break
-            del self._until_ms[engine, link]
             gone[engine].append(link)
+            self._drop(engine, link)
         return {engine: FactBatch.of((), links) for engine, links in gone.items()}
 
     def withdraw(self, engine: int, links: Iterable[int]) -> FactBatch:
         """The engine does not hold these after all; to be withdrawn."""
-        held = [link for link in links if self._until_ms.pop((engine, link), None) is not None]
+        held = [link for link in links if (engine, link) in self._until_ms]
+        for link in held:
+            self._drop(engine, link)
         return FactBatch.of((), held)
 
-    def forget(self, engine: int) -> None:
-        """Nothing is predicted of the engine any more; whoever calls clears it."""
-        for key in [key for key in self._until_ms if key[0] == engine]:
-            del self._until_ms[key]
+    def forget(self, engine: int) -> FactBatch:
+        """Nothing is predicted of the engine any more; to be withdrawn."""
+        if not self._counts[engine]:
+            return FactBatch()
+        return self.withdraw(engine, [link for number, link in self._until_ms if number == engine])
+
+    def _drop(self, engine: int, link: int) -> None:
+        del self._until_ms[engine, link]
+        self._counts[engine] -= 1
+        if not self._counts[engine]:
+            del self._counts[engine]

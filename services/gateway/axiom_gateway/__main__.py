@@ -29,6 +29,7 @@ from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import MESSAGE_BYTES_MAX
 from axiom_gateway.app import CUT_GRACE_MS, GatewayApp
+from axiom_gateway.prompt_text import PromptTexts
 from axiom_gateway.settings import GatewaySettings
 
 SERVICE = "gateway"
@@ -38,6 +39,7 @@ async def serve(
     settings: GatewaySettings,
     admin_secret: str | None,
     cache: RedisShadowCache,
+    texts: PromptTexts,
     group: asyncio.TaskGroup,
     stop: asyncio.Event,
     kind: type[GatewayApp],
@@ -69,6 +71,7 @@ async def serve(
         nonce=secrets.token_hex(6),
         admin_secret=admin_secret,
         tracer=tracer or NO_TRACER,
+        texts=texts,
     )
     await connection.start(group)
     asgi = await app.start(group)
@@ -135,11 +138,12 @@ def main(kind: type[GatewayApp] = GatewayApp) -> None:
         settings = load_settings(GatewaySettings, config=flags.pop("config"), **flags)
         admin_secret = read_secret(settings.admin_key_file)
         cache = RedisShadowCache(settings.redis_url, RegionId(settings.region))
+        texts = PromptTexts(settings.prompts)
     except SettingsError as error:
         exit_on_bad_settings(error)
     set_up_logging(SERVICE, settings.log_level)
     _warn_of_readers(settings.admin_key_file)
-    run_process(lambda group, stop: serve(settings, admin_secret, cache, group, stop, kind))
+    run_process(lambda group, stop: serve(settings, admin_secret, cache, texts, group, stop, kind))
 
 
 if __name__ == "__main__":

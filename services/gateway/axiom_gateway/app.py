@@ -33,8 +33,8 @@ from axiom_gateway.admin_decisions import DecisionDesk, add_decisions
 from axiom_gateway.admin_engines import OrderDesk, add_engine_orders
 from axiom_gateway.admin_plan import PlanDesk, add_plan
 from axiom_gateway.admin_seen import AdminView, SeenRegion
-from axiom_gateway.asgi import App, Receive, Scope, Send
-from axiom_gateway.beside_v1 import beside_v1
+from axiom_gateway.asgi import App
+from axiom_gateway.beside_v1 import beside_v1, routed
 from axiom_gateway.decision_log import DecisionPublisher
 from axiom_gateway.decisions import DecisionLog
 from axiom_gateway.declared_feed import DeclaredFeed
@@ -44,12 +44,14 @@ from axiom_gateway.ensure import Ensurer
 from axiom_gateway.everywhere import Everywhere
 from axiom_gateway.feed import RegionFeed
 from axiom_gateway.first_key import make_first_key, on_stderr
-from axiom_gateway.handlers import PREFIX, V1
+from axiom_gateway.handlers import V1
 from axiom_gateway.hold import HoldQueue
 from axiom_gateway.inflight import InFlightPublisher
 from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.prefix_parts import PrefixParts
 from axiom_gateway.prober import Prober
 from axiom_gateway.profile_book import ProfileBook
+from axiom_gateway.prompt_text import PromptTexts
 from axiom_gateway.proxy import Proxy
 from axiom_gateway.row_sweep import TURNS
 from axiom_gateway.settings import GatewaySettings
@@ -91,6 +93,7 @@ class GatewayApp:
         admin_secret: str | None = None,
         show: Callable[[str], None] = on_stderr,
         tracer: Tracer = NO_TRACER,
+        texts: PromptTexts | None = None,
     ) -> None:
         self._settings = settings
         self._region = RegionId(settings.region)
@@ -116,10 +119,6 @@ class GatewayApp:
             per_s=settings.decisions_per_s,
             queued_max=settings.decisions_queued_max,
         )
-        self.telling: Telling = self.telling_kind(
-            DecisionLog(), self.metrics, self._log, self._publisher.offer
-        )
-        self.metrics.before_scrape = self.telling.tell
         self.profiles = ProfileBook()
         self.state = GatewayState(clock, self.profiles)
         self.hold = HoldQueue(
@@ -135,13 +134,17 @@ class GatewayApp:
             region=self._region,
             gateway=GatewayId(settings.gateway),
         )
+        texts = PromptTexts(settings.prompts) if texts is None else texts
+        self._prefix = PrefixParts(
+            settings, texts, self.state, self.feed, bus, clock, self.metrics, self._log, nonce
+        )
+        self.telling: Telling = self.telling_kind(
+            DecisionLog(), self.metrics, self._log, self._publisher.offer, self._prefix.prompts
+        )
+        self.metrics.before_scrape = self.telling.tell
         self.watches = Watches(clock, self.feed)
         self.feed.on_change = self.watches.changed
-        self._proxy = Proxy(
-            clock,
-            connect_ms=settings.connect_ms,
-            idle_ms=settings.engine_idle_ms,
-        )
+        self._proxy = Proxy(clock, connect_ms=settings.connect_ms, idle_ms=settings.engine_idle_ms)
 
     def ops(self) -> App:
         """The ASGI app of health and metrics."""
@@ -186,11 +189,12 @@ class GatewayApp:
         jobs = self._jobs(desired)
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self.feed.start()
+        await self._prefix.start()
         plans = await self._registry.bucket(keys.PLAN_BUCKET)
         requests = await self._registry.bucket(
             keys.request_bucket(self._region), bytes_max=BUCKET_BYTES_MAX
         )
-        return _route(self._v1, self._others(desired, plans, requests))
+        return routed(self._v1, self._others(desired, plans, requests))
 
     def _v1_of(self, owner: Owner) -> V1:
         settings = self._settings
@@ -217,6 +221,7 @@ class GatewayApp:
                 proxy=self._proxy,
                 ensurer=ensurer,
                 hold=self.hold,
+                prompts=self._prefix.prompts,
                 telling=self.telling,
                 metrics=self.metrics,
             ),
@@ -241,6 +246,7 @@ class GatewayApp:
             "tell in-flight": self._publishing.run(),
             "probe engines": prober.run(),
             "tell decisions": self._publisher.run(),
+            **self._prefix.jobs(),
         }
         if self._admin_secret is None:
             jobs["first key"] = make_first_key(
@@ -321,7 +327,7 @@ class GatewayApp:
 
     def degraded(self) -> tuple[str, ...]:
         """What is not as it should be, by stable names."""
-        found = [*self.feed.degraded(), *self._declared.degraded()]
+        found = [*self.feed.degraded(), *self._declared.degraded(), *self._prefix.degraded()]
         if not self.state.any_ready:
             found.append(NO_ENGINE_READY)
         if self._draining:
@@ -388,13 +394,3 @@ class GatewayApp:
             spans=lambda: self._tracer.counts,
             told=lambda: self._publisher.counts,
         )
-
-
-def _route(v1: V1, others: App) -> App:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
-            await v1(scope, receive, send)
-        else:
-            await others(scope, receive, send)
-
-    return app

@@ -14,6 +14,7 @@ from axiom_common.errors import NotFoundError
 from axiom_gateway.admin_access import Access, Authenticated
 from axiom_gateway.admin_problems import problem_of
 from axiom_gateway.asgi import DROPPED_BYTES_MAX, App, Message, Receive, Scope, Send
+from axiom_gateway.handlers import PREFIX
 
 ADMIN = "/admin/v1"
 _UNDER_ADMIN = "admin"
@@ -35,6 +36,18 @@ def beside_v1(admin: App, access: Access) -> App:
             await locked(scope, body.receive, body.send)
         else:
             await _not_found(scope, body.receive, body.send)
+
+    return app
+
+
+def routed(v1: App, beside: App) -> App:
+    """The app for all requests."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
+            await v1(scope, receive, send)
+        else:
+            await beside(scope, receive, send)
 
     return app
 

@@ -39,6 +39,7 @@ from axiom_gateway.hold import HoldQueue, may_pass
 from axiom_gateway.job import Job
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.outcomes import outcome_of
+from axiom_gateway.prompts import Prompts
 from axiom_gateway.proxy import Proxy, Try, Upstream, Verdict
 from axiom_gateway.state import GatewayState
 from axiom_gateway.telling import Telling
@@ -68,6 +69,7 @@ class Dispatcher:
         proxy: Proxy,
         ensurer: Ensurer,
         hold: HoldQueue,
+        prompts: Prompts,
         telling: Telling,
         metrics: GatewayMetrics,
     ) -> None:
@@ -76,11 +78,13 @@ class Dispatcher:
         self._proxy = proxy
         self._ensurer = ensurer
         self._hold = hold
+        self._prompts = prompts
         self._telling = telling
         self._metrics = metrics
 
     async def run(self, job: Job) -> None:
         """Serve it, or raise the ApiError to answer with."""
+        job.prompt = self._prompts.prompt_of(job.request, job.target)
         while job.failures < FAILURES_MAX and job.setbacks < SETBACKS_MAX:
             job.attempt += 1
             with job.span.child(spans.DECIDE) as job.deciding:
@@ -168,7 +172,7 @@ class Dispatcher:
     def _decide_now(self, job: Job) -> Decided:
         query = self._query(job)
         began_ms = self._clock.now_ms()
-        decision = self._state.decide(query, job.profile)
+        decision = self._state.decide(query, job.profile, job.prompt)
         took_ms = self._clock.now_ms() - began_ms
         if decision.refused(Reason.QUARANTINED):
             self._metrics.quarantined()
@@ -246,6 +250,7 @@ class Dispatcher:
 
         def first_token() -> None:
             self._state.first_token(engine, booking)
+            self._prompts.begins(job)
             self._metrics.first_byte(self._clock.now_ms() - job.arrived_ms)
 
         job.tries += 1
@@ -300,7 +305,7 @@ class Dispatcher:
         """No room, in time or at all; `decision` is the last one, if it was looked at."""
         query = self._query(job)
         at_ms = self._clock.now_ms()
-        last = decision or self._state.choose(query, job.profile)
+        last = decision or self._state.choose(query, job.profile, job.prompt)
         self._decided(job, query, last, at_ms, self._clock.now_ms() - at_ms)
         saturated = last.refused(Reason.SATURATED) > 0
         return self._refuse(Reason.ALL_SATURATED if saturated else Reason.ALL_QUARANTINED, last)

@@ -80,6 +80,8 @@ class RegionFeed:
         self._cache_had_nodes = False
         self.on_change: Callable[[NodeId, bool], None] = _nobody_watches
         """Told of each node that changed or went, and whether in nothing but its figures."""
+        self.on_agent: Callable[[NodeId, int | None], None] = _nobody_asks
+        """Told of each incarnation of a node's agent; None: it died, or said that it ends."""
 
     async def start(self) -> None:
         """Listen to the bus."""
@@ -193,6 +195,7 @@ class RegionFeed:
             self._resyncs.came(node)
             if before is not None and report.incarnation != before.incarnation:
                 self._stumbled(node, now_ms)
+                self.on_agent(node, report.incarnation)
         else:
             self._resyncs.want(node, now_ms)
             if before is None:
@@ -217,6 +220,7 @@ class RegionFeed:
         self._liveness.forget(node)
         self._dead_ms[node] = now_ms
         self._state.agent_died(node)
+        self.on_agent(node, None)
         self.on_change(node, False)
 
     async def _on_vector(self, subject: str, payload: bytes) -> None:
@@ -304,6 +308,10 @@ class RegionFeed:
 
 
 def _nobody_watches(node: NodeId, figures_only: bool) -> None:
+    """The start."""
+
+
+def _nobody_asks(node: NodeId, incarnation: int | None) -> None:
     """The start."""
 
 

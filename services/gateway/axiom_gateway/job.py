@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from axiom_common.model.ids import EngineId
 from axiom_common.model.reason import Reason
+from axiom_common.policy.fleet import Prompt
 from axiom_common.ports.tracing import Span
 from axiom_common.runtime.tracing import NO_SPAN
 from axiom_gateway.asgi import Exchange
@@ -22,6 +23,7 @@ PAUSE_MS_MIN = 25.0
 @dataclass(slots=True, kw_only=True)
 class Job:
     """One request on its way. `failed` engines are left out for good, `refused` for a while.
+    `prompt`: its text, where that is known.
 
     `decided`: each decision that was kept. `tries` went to an engine; `engine`, `last`: of the last
     one. It ended, with `error` for its client, `total_ms` after its arrival.
@@ -37,6 +39,7 @@ class Job:
     hold_left_ms: float
     span: Span = NO_SPAN
     deciding: Span = NO_SPAN
+    prompt: Prompt | None = None
     failures: int = 0
     failed: tuple[EngineId, ...] = ()
     refused: tuple[EngineId, ...] = ()

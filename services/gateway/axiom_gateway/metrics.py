@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Iterable
 from math import nan
 
 from axiom_common.model.ensure import EnsureOutcome
+from axiom_common.model.prefix import Untold
 from axiom_common.model.reason import Reason
 from axiom_common.policy.decided import Decided
 from axiom_common.ports.tracing import SpanCounts
 from axiom_common.runtime.metric_names import Gateway
 from axiom_common.runtime.metrics import CappedLabel, MetricSet, Reading
+from axiom_common.wire.schemas import FactKind
 from axiom_gateway.decision_log import LogCounts
 from axiom_gateway.proxy import Verdict
 
@@ -35,10 +37,18 @@ class GatewayMetrics:
         self._first_byte = metrics.own_histogram(Gateway.FIRST_BYTE)
         self._hold = metrics.own_histogram(Gateway.HOLD)
         self._decision = metrics.own_histogram(Gateway.DECISION)
+        self._facts_lost = metrics.counter(Gateway.FACTS_LOST)
+        self._snapshots_asked = metrics.counter(Gateway.SNAPSHOTS_ASKED)
+        self._matched_tokens = metrics.counter(Gateway.MATCHED_TOKENS)
+        self._cached_tokens = metrics.counter(Gateway.CACHED_TOKENS)
+        self._overmatched_tokens = metrics.counter(Gateway.OVERMATCHED_TOKENS)
+        self._prompt_text = metrics.own_histogram(Gateway.PROMPT_TEXT)
         # What every request counts: the library's counters cost as much as a part of a decision.
         self._requests = metrics.own_counter(Gateway.REQUESTS).counts
         self._decisions = metrics.own_counter(Gateway.DECISIONS).counts
         self._tries = metrics.own_counter(Gateway.TRIES).counts
+        self._prompt_texts = metrics.own_counter(Gateway.PROMPT_TEXTS).counts
+        self._facts = metrics.own_counter(Gateway.FACTS).counts
 
     def request(self, endpoint: str, status: int) -> None:
         """A request ended with `status` (499: its client had gone)."""
@@ -81,6 +91,45 @@ class GatewayMetrics:
     def invalid_message(self) -> None:
         """A message of the bus did not parse."""
         self._invalid.inc()
+
+    def prompt_text(self, untold: Untold | None, duration_ms: float) -> None:
+        """The text of a request's prompt was made, or is not known."""
+        self._prompt_texts["told" if untold is None else untold.value,] += 1
+        self._prompt_text.observe(duration_ms / 1e3)
+
+    def matched(self, matched_tokens: int, cached_tokens: int) -> None:
+        """What a decision took for held, and what the engine had cached."""
+        self._matched_tokens.inc(matched_tokens)
+        self._cached_tokens.inc(cached_tokens)
+        self._overmatched_tokens.inc(max(0, matched_tokens - cached_tokens))
+
+    def facts_heard(self, kind: FactKind) -> None:
+        """An agent told facts."""
+        self._facts[kind.value,] += 1
+
+    def facts_lost(self) -> None:
+        """Facts of an engine that lacked nothing turned out to be missing."""
+        self._facts_lost.inc()
+
+    def snapshots_asked(self, count: int) -> None:
+        """Snapshots of so many engines were asked for."""
+        self._snapshots_asked.inc(count)
+
+    def expose_prefixes(
+        self,
+        *,
+        entries: Callable[[], float],
+        predicted: Callable[[], float],
+        dropped: Callable[[], float],
+        lacking: Callable[[], float],
+        told_engines: Callable[[], float],
+    ) -> None:
+        """Expose what is known of prompts that engines hold, read at scrape time."""
+        self._set.read_gauge(Gateway.PREFIX_ENTRIES, entries)
+        self._set.read_gauge(Gateway.PREFIX_PREDICTED, predicted)
+        self._set.read_counter(Gateway.PREFIX_DROPPED, dropped)
+        self._set.read_gauge(Gateway.FACTS_LACKING, lacking)
+        self._set.read_gauge(Gateway.FACTS_ENGINES, told_engines)
 
     def expose(
         self,

@@ -45,7 +45,16 @@ def outcome_of(job: Job) -> Outcome:
         ttft_ms,
         tpot_ms,
         usage,
+        _matched_tokens(job),
     )
+
+
+def _matched_tokens(job: Job) -> int | None:
+    """What the decision took for held on the engine that the request was sent to last."""
+    if job.prompt is None or not job.decided:
+        return None
+    decision = job.decided[-1].decision
+    return decision.matched_tokens if decision.engine == job.engine else None
 
 
 def _ending_of(exchange: Exchange, last: Try | None, error: Exception | None) -> Ending:

@@ -72,6 +72,9 @@ class PromptTexts:
         self._models = {one.base_model: _model_of(one) for one in prompts}
         self._now = now
 
+    def __contains__(self, base_model: str) -> bool:
+        return base_model in self._models
+
     @property
     def refusals(self) -> Mapping[str, VocabularyRefusal]:
         """Base models whose tokenizer gives no exact facts, and why. Their text is as rendered, for

@@ -81,6 +81,11 @@ class GatewaySettings(ServiceSettings):
     prompts: Annotated[tuple[PromptSettings, ...], Field(max_length=256)] = ()
     """Base models of which it is known what text engines make of a request; of others it is not
     known what engines hold of a prompt."""
+    prefix_entries_max: Annotated[int, Field(ge=256, le=100_000_000)] = 1_000_000
+    """Chunks of prompts (256 bytes, of long ones 1 kB) that some engine holds, for each of
+    `prompts`; over it the deepest are forgotten. Compiled, 30 to 60 bytes of memory each."""
+    predicted_ttl_ms: PositiveMs = 60_000.0
+    """How long an engine whose agent tells nothing is taken to hold a prompt that it answered."""
     otlp_endpoint: HttpUrl | None = None
     """A collector of traces (OTLP over HTTP), e.g. http://127.0.0.1:4318; none: no traces."""
     trace_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 0.01

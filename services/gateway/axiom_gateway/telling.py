@@ -17,6 +17,7 @@ from axiom_gateway.decisions import Asked, DecisionLog, DecisionRecord, RequestR
 from axiom_gateway.job import Job
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.outcomes import outcome_of
+from axiom_gateway.prompts import Prompts
 from axiom_gateway.proxy import Verdict
 
 ENDED_MAX = 8
@@ -39,11 +40,13 @@ class Telling:
         metrics: GatewayMetrics,
         log: Log,
         offer: Callable[[RequestRecord], None],
+        prompts: Prompts,
     ) -> None:
         self._decisions = decisions
         self._metrics = metrics
         self._log = log
         self._offer = offer
+        self._prompts = prompts
         self._under_way: dict[str, Job] = {}
         """Decided, by id."""
         self._ended: list[Job] = []
@@ -85,6 +88,7 @@ class Telling:
 
     def _told(self, job: Job) -> RequestRecord:
         outcome = outcome_of(job)
+        self._prompts.ended(job, outcome)
         self._under_way.pop(job.id, None)
         if job.last is not None and job.last.verdict is _SERVED:
             self._metrics.tried(_SERVED)
