@@ -181,9 +181,16 @@ class EngineCache:
         self.copies.clear()
         return [BlocksCleared()]
 
-    def depth(self, prompt: str, *, adapter: str | None = None, salt: str | None = None) -> int:
+    def depth(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        adapter: str | None = None,
+        salt: str | None = None,
+    ) -> int:
         """Tokens of the prompt in whole blocks that are held without a gap."""
-        names, _ = self._named(self.tokens(prompt), adapter, salt, None)
+        tokens = self.tokens(prompt) if isinstance(prompt, str) else prompt
+        names, _ = self._named(tokens, adapter, salt, None)
         held = set(self.copies.values())
         blocks = 0
         while blocks < len(names) and names[blocks] in held:

@@ -7,7 +7,7 @@ ASCII). Nothing else of the body is read, but for members that say how to render
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -164,7 +164,7 @@ class PromptTexts:
 
 
 def _prompt(model: _Model, members: Members) -> bytes | Untold:
-    prompt = read(members, "prompt", str | list[str] | list[int] | list[list[int]])
+    prompt = read(members, "prompt", str | list[str | int | list[int]])
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         if len(prompt) > 1:
             return Untold.SEVERAL_PROMPTS
@@ -176,13 +176,15 @@ def _prompt(model: _Model, members: Members) -> bytes | Untold:
     return _of_tokens(model, prompt) if prompt else Untold.MALFORMED
 
 
-def _of_tokens(model: _Model, tokens: Sequence[int]) -> bytes | Untold:
+def _of_tokens(model: _Model, tokens: list[Any]) -> bytes | Untold:
     """The text of tokens, as far as they are those that the tokenizer would choose for it: facts
     tell of those only."""
     vocabulary = model.vocabulary
     if vocabulary is None:
         return Untold.TOKENS
-    known = list(tokens[:TOKENS_MAX])
+    known = tokens[:TOKENS_MAX]
+    if not all(isinstance(token, int) and token >= 0 for token in known):
+        return Untold.MALFORMED
     text = vocabulary.text_of(known)
     if text is None:
         return Untold.TOKENS
