@@ -26,6 +26,8 @@ def drawn_row(chance: Random, number: int) -> EngineRow:
     pick = chance.choice
     slots = chance.randint(0, 3)
     names = chance.sample(ADAPTERS, chance.randint(0, 4))
+    # Half of the engines have figures that no sum of floats is exact for; the others tie.
+    odd = chance.uniform(0.7, 1.3) if chance.random() < 0.5 else 1.0
     return row(
         number,
         base_model=pick(["base"] * 7 + ["other"]),
@@ -36,16 +38,19 @@ def drawn_row(chance: Random, number: int) -> EngineRow:
         flapping=chance.random() < 0.1,
         max_lora_rank=pick([0, 8, 64, 64]) if slots else 0,
         hbm_slots=slots,
-        load_queue_ms=pick([0.0, 40.0]),
-        link=replace(LINK, h2d_gbps=pick([5.0, 10.0])),
+        load_queue_ms=odd * pick([0.0, 40.0]),
+        link=replace(LINK, h2d_gbps=odd * pick([5.0, 10.0])),
+        prefill_ms_per_token=odd * 0.1,
+        service_ms=odd * 2000.0,
         wait=WaitRule(
-            base_ms=pick([0.0, 0.0, 5.0, 120.0, 499.0]),
-            per_request_ms=pick([0.0, 60.0]),
+            base_ms=odd * pick([0.0, 0.0, 5.0, 120.0, 499.0]),
+            per_request_ms=odd * pick([0.0, 60.0]),
             per_token_ms=0.1,
             seats=chance.randint(1, 4),
             slowdown_per_request_ms=pick([0.0, 10.0]),
         ),
         kv_slowdown=pick([1.0, 1.25, 2.0]),
+        thermal_slowdown=pick([1.0, 1.0, 1.25]),
         latency_slowdown=pick([1.0, 1.3]),
         residents=(
             *(held(name, AdapterState.HOST) for name in names[slots:]),

@@ -19,6 +19,7 @@ from tests.gateway_region import (
 )
 
 from axiom_common.model.ids import EngineAdapter, GatewayId
+from axiom_common.runtime.native import which_runs
 from axiom_common.state.liveness import DEAD_MS
 from axiom_common.wire import subjects
 from axiom_gateway.settings import GatewaySettings
@@ -279,6 +280,7 @@ async def test_a_gateway_starts_and_serves_without_bus_registry_and_cache(region
     ready = await gateway.ops("/readyz")
     assert (ready.status, ready.json["ready"]) == (503, False)
     assert set(ready.json["degraded"]) >= {"nats-away", "registry-away"}
+    assert ready.json["kernel"] == which_runs()
     unknown = await gateway.ask(BASE_MODEL)
     assert (unknown.status, unknown.error["code"]) == (503, "no-engine")
     assert "retry-after" in unknown.headers

@@ -168,6 +168,16 @@ def assert_gone(pair: Pair) -> None:
     assert native.rows <= ENGINES
 
 
+def test_a_load_that_was_given_up_leaves_nothing_where_peers_wait_for_it_too() -> None:
+    pair = Pair()
+    pair.both("set_row", row(0))
+    booking = pair.both("decide", query(adapter(1)), "axiom", 0.0).booking
+    pair.both("set_peer_load", engine(0), {adapter(1): 1})
+    pair.both("release", booking)
+    for name in (adapter(1), adapter(2)):
+        pair.both("choose", query(name), "axiom", 1.0)
+
+
 def test_names_go_with_the_engines_that_had_them() -> None:
     made = native_fleet_or_twin(BUILT_IN)
     for number in range(300):
