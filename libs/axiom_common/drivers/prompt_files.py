@@ -94,8 +94,8 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     templates: dict[str, str] = {}
     if isinstance(told, str):
         templates[_DEFAULT] = told
-    elif isinstance(told, list):
-        templates |= {one["name"]: one["template"] for one in told}
+    elif told is not None:
+        templates |= _named_templates(told, folder)
     named = {_DEFAULT: folder / "chat_template.jinja"}
     named |= {file.stem: file for file in (folder / "additional_chat_templates").glob("*.jinja")}
     if any(file.is_file() for file in named.values()):
@@ -105,6 +105,16 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
         templates.setdefault(_TOOL_USE, templates.get(_DEFAULT, processors))
         templates[_DEFAULT] = processors
     return templates
+
+
+def _named_templates(told: object, folder: Path) -> dict[str, str]:
+    try:
+        named = {one["name"]: one["template"] for one in told}  # type: ignore[attr-defined]
+    except (TypeError, KeyError):
+        named = {"": None}
+    if not all(isinstance(text, str) for text in (*named, *named.values())):
+        raise PromptFilesError(f"{folder}: chat_template in tokenizer_config.json is none")
+    return named
 
 
 def _has_own_renderer(folder: Path) -> bool:
