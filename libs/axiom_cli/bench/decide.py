@@ -1,4 +1,4 @@
-"""`axiom bench decide`: what one decision costs, compiled and in numpy.
+"""`axiom bench decide`: what one decision costs, compiled and in numpy, and the text of a request.
 
 Each is measured in a process of its own, in turns, several rounds (`bench.rounds`).
 """
@@ -16,6 +16,7 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.runtime.native import is_native, which_runs
 
 NATIVE, TWIN = "native", "python"
+RENDERING = "rendering"
 PROMPT_BYTES = 128 << 10
 _SIZES = ("decide_us", "small_us", "release_us", "decide_us_no_prompt")
 """Figures that both have; the twin's end with its name."""
@@ -41,12 +42,16 @@ def bench_decide(options: DecideBenchOptions) -> None:
     rounds: dict[str, list[dict[str, Any]]] = {
         kind: [] for kind in ((NATIVE, TWIN) if is_native() else (TWIN,))
     }
+    rounds[RENDERING] = []
     sizes = [str(size) for size in (options.engines, options.adapters, options.chunks)]
-    work = [sys.executable, "-m", "axiom_cli.bench.decide_work"]
+    python = [sys.executable, "-m"]
     for number in range(options.rounds):
         for kind in rounds:
             console.print(f"round {number + 1}: {kind}", style="dim")
-            rounds[kind].append(measured(kind, [*work, kind, *sizes]))
+            work = ["axiom_cli.bench.decide_work", kind, *sizes]
+            if kind == RENDERING:
+                work = ["axiom_cli.bench.rendering_work"]
+            rounds[kind].append(measured(kind, [*python, *work]))
     of_each = {kind: least(figures) for kind, figures in rounds.items()}
     figures = figures_of(options, of_each, seconds=(clock.now_ms() - began_ms) / 1e3)
     if options.as_json:
@@ -69,6 +74,7 @@ def figures_of(
         "prompt_bytes": PROMPT_BYTES,
         **{size: own[size] for size in _SIZES},
         **{f"{size}_python": twin[size] for size in _SIZES},
+        **{f"text_us_{kind}": times for kind, times in of_each[RENDERING].items()},
         "seconds": seconds,
         "repeats": options.rounds,
         "machine": machine(),
