@@ -29,8 +29,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from axiom_common.drivers.chat_template_shape import knows_developer, takes_parts
 from axiom_common.errors import InvalidInputError
 
-MARK = "\ue0c7\uf8d3"
-"""Two characters for private use: text is known up to where the first of them stands."""
+MARK = "\ufdd0"
+"""No character, and in no text: what is rendered is known up to where the first one stands."""
 
 _CLOCKS_APART = timedelta(seconds=5)
 """Where a date that a template asks for would be another so much earlier or later, the engine's may

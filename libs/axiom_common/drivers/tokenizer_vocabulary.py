@@ -61,10 +61,13 @@ class TokenizerVocabulary:
             raise RefusedVocabularyError(*reason)
 
     def normalised(self, prompt: str) -> bytes:
-        if not prompt.isascii():
-            prompt = prompt.encode("utf-8", "replace").decode()
+        try:
+            told = prompt.encode()
+        except UnicodeEncodeError:
+            told = prompt.encode("utf-8", "replace")
+            prompt = told.decode()
         if self._is_normal(prompt):
-            return prompt.encode()
+            return told
         parts = list(self._parts(prompt))
         scheme = self._shape.prepends
         for position, (part, is_special) in enumerate(parts):

@@ -27,7 +27,7 @@ _TO_THE_ENGINE = frozenset(_ORDERS.split())
 """Template arguments that are no variables, but orders about how to render."""
 _UNSET = (None, "auto")
 """Values of arguments that engines take for none."""
-_OPEN_END = "\uf8d4\ue0c8"
+_OPEN_END = "\ufdd1"
 
 
 class _Function(msgspec.Struct, omit_defaults=False):
