@@ -9,7 +9,9 @@ To read in this order:
                                   by occupancy.py (slots) and holder_index.py (who holds what)
     kernel.py                     one request over the columns: predict, refuse, rank,
                                   by registry.py (all filters, scorers, pickers), load_times.py
-    fleet.py                      Query -> Decision, and its booking
+    fleet.py                      Query -> Decided, and its booking; fleet_twin.py does so in numpy,
+                                  runtime/native_fleet.py compiled
+    decided.py                    what was decided, packed; its scores when somebody asks
 
 Apart from requests: placement.py, where adapters should live.
 """
