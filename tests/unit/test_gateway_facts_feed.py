@@ -239,6 +239,14 @@ async def test_nothing_is_known_of_an_agent_that_ended_and_what_comes_after_is_a
     assert len(setting.asked) == 1
 
 
+async def test_an_agent_that_ended_is_not_asked(setting: Setting, teller: FactTeller) -> None:
+    moved(teller, 1)
+    await setting.tell(*moved(teller, 2))
+    setting.prefixes.agent_is_in(NODE, None)
+    await setting.clock.advance(FIRST_MS + TICK_MS)
+    assert setting.asked == []
+
+
 async def test_an_agent_that_began_anew_has_told_nothing(
     setting: Setting, teller: FactTeller
 ) -> None:

@@ -135,11 +135,11 @@ class GatewayApp:
             gateway=GatewayId(settings.gateway),
         )
         texts = PromptTexts(settings.prompts) if texts is None else texts
-        self._prefix = PrefixParts(
+        self.prefix = PrefixParts(
             settings, texts, self.state, self.feed, bus, clock, self.metrics, self._log, nonce
         )
         self.telling: Telling = self.telling_kind(
-            DecisionLog(), self.metrics, self._log, self._publisher.offer, self._prefix.prompts
+            DecisionLog(), self.metrics, self._log, self._publisher.offer, self.prefix.prompts
         )
         self.metrics.before_scrape = self.telling.tell
         self.watches = Watches(clock, self.feed)
@@ -189,7 +189,7 @@ class GatewayApp:
         jobs = self._jobs(desired)
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self.feed.start()
-        await self._prefix.start()
+        await self.prefix.start()
         plans = await self._registry.bucket(keys.PLAN_BUCKET)
         requests = await self._registry.bucket(
             keys.request_bucket(self._region), bytes_max=BUCKET_BYTES_MAX
@@ -221,7 +221,7 @@ class GatewayApp:
                 proxy=self._proxy,
                 ensurer=ensurer,
                 hold=self.hold,
-                prompts=self._prefix.prompts,
+                prompts=self.prefix.prompts,
                 telling=self.telling,
                 metrics=self.metrics,
             ),
@@ -246,7 +246,7 @@ class GatewayApp:
             "tell in-flight": self._publishing.run(),
             "probe engines": prober.run(),
             "tell decisions": self._publisher.run(),
-            **self._prefix.jobs(),
+            **self.prefix.jobs(),
         }
         if self._admin_secret is None:
             jobs["first key"] = make_first_key(
@@ -327,7 +327,7 @@ class GatewayApp:
 
     def degraded(self) -> tuple[str, ...]:
         """What is not as it should be, by stable names."""
-        found = [*self.feed.degraded(), *self._declared.degraded(), *self._prefix.degraded()]
+        found = [*self.feed.degraded(), *self._declared.degraded(), *self.prefix.degraded()]
         if not self.state.any_ready:
             found.append(NO_ENGINE_READY)
         if self._draining:

@@ -1,0 +1,235 @@
+"""Requests go where their prompt lies in a cache already: as agents tell it, or as predicted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.eventually import eventually
+from tests.gateway_region import (
+    BASE_MODEL,
+    CHAT,
+    COMPLETIONS,
+    NODE,
+    REGION,
+    Answer,
+    Gateway,
+    Region,
+    region_of,
+    served,
+)
+from tests.kv_parts import trained_byte_level
+
+from axiom_common.model.ids import BASE, EngineId
+from axiom_common.model.prefix import FactBatch, PromptText, linked
+from axiom_common.policy.registry import SCORERS
+from axiom_common.wire import subjects
+from axiom_common.wire.decisions import WhyView
+from axiom_common.wire.schemas import FactKind, FactReport, encode
+from axiom_gateway.openai_requests import Endpoint
+from axiom_gateway.prompt_text import PromptTexts
+from axiom_gateway.settings import GatewaySettings
+
+TOKENS_OF_FACT = 40
+"""Told of each chunk, whatever it has."""
+LOOKS_MAX = 100
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's folder, with a tokenizer and nothing else."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "tokenizer.json").write_text(trained_byte_level())
+    return folder
+
+
+@pytest.fixture
+async def region() -> AsyncIterator[Region]:
+    async with region_of(engines=3, prompt_tokens_details=True) as region:
+        yield region
+
+
+@pytest.fixture
+async def gateway(region: Region, model: Path) -> AsyncIterator[Gateway]:
+    prompts = ({"base_model": BASE_MODEL, "tokenizer": model},)
+    async with served(region, prompts=prompts) as gateway:
+        yield gateway
+
+
+class Teller:
+    """An agent that says that engines hold prompts."""
+
+    def __init__(self, region: Region, model: Path) -> None:
+        told = GatewaySettings(prompts=({"base_model": BASE_MODEL, "tokenizer": model},))
+        self._texts = PromptTexts(told.prompts)
+        self._region = region
+        self._seqs: dict[EngineId, int] = {}
+
+    async def tell(self, engine: EngineId, *prompts: str) -> None:
+        """All but what was told last is withdrawn."""
+        news = [
+            (link, TOKENS_OF_FACT * n) for p in prompts for n, link in enumerate(self._links(p), 1)
+        ]
+        seq = self._seqs[engine] = self._seqs.get(engine, 0) + 1
+        revision = self._texts.revision_of(BASE_MODEL)
+        assert revision is not None
+        report = FactReport(
+            kind=FactKind.CHANGES,
+            region=REGION,
+            node=NODE,
+            incarnation=1,
+            engine=engine,
+            revision=revision,
+            seq=seq,
+            cleared=True,
+            hbm=FactBatch.of(news, ()),
+        )
+        await self._region.agent_bus.publish(subjects.node_facts(REGION, NODE), encode(report))
+
+    def _links(self, prompt: str) -> list[int]:
+        members = {"prompt": msgspec.Raw(msgspec.json.encode(prompt))}
+        text = self._texts.text_of(Endpoint.COMPLETIONS, BASE_MODEL, BASE, members)
+        assert isinstance(text, PromptText)
+        return list(linked(*text))
+
+
+def words(topic: str, count: int = 400) -> str:
+    return " ".join(f"{topic} number {n}." for n in range(count))
+
+
+async def ask(gateway: Gateway, prompt: str) -> Answer:
+    body = {"model": BASE_MODEL, "prompt": prompt, "max_tokens": 2}
+    answer = await gateway.post(COMPLETIONS, body)
+    assert answer.status == 200
+    return answer
+
+
+async def why(gateway: Gateway, answer: Answer) -> WhyView:
+    """Once the request is at its end here too."""
+    path = f"/admin/v1/decisions/{answer.headers['x-axiom-decision-id']}"
+    found: list[WhyView] = []
+
+    async def look() -> bool:
+        view = WhyView.model_validate_json((await gateway.get(path)).body)
+        found.append(view)
+        return view.outcome is not None
+
+    for _ in range(LOOKS_MAX):
+        if await look():
+            return found[-1]
+    raise AssertionError("it does not end")
+
+
+async def test_a_prompt_goes_to_the_engine_that_holds_it_and_why_says_how_much(
+    region: Region, gateway: Gateway, model: Path
+) -> None:
+    teller = Teller(region, model)
+    topics = [words("contract"), words("recipe"), words("voyage")]
+    prefixes = gateway.app.prefix.prefixes
+    for engine, topic in zip(region.engines, topics, strict=True):
+        await teller.tell(engine.id, topic)
+    await eventually(lambda: prefixes.told_engines == 3 and prefixes.entries > 3 * 20)
+    for turn in range(2):
+        for engine, topic in zip(region.engines, topics, strict=True):
+            answer = await ask(gateway, f"{topic} And then? {turn}")
+            assert answer.engine == engine.id
+            view = await why(gateway, answer)
+            assert view.outcome is not None
+            assert view.outcome.matched_tokens
+            assert view.outcome.matched_tokens % TOKENS_OF_FACT == 0
+            decision = view.attempts[0].decision
+            assert decision.winner is not None
+            others = [part.value for one in decision.runners_up for part in one.parts]
+            prefill = next(p for p in decision.winner.parts if p.score == "prefix-match")
+            assert prefill.value > 0.5
+            assert len(others) == 2 * len(SCORERS)
+    assert gateway.counted("prompt_texts_total", outcome="told") == 6
+
+
+async def test_what_no_engine_holds_any_more_is_not_matched(
+    region: Region, gateway: Gateway, model: Path
+) -> None:
+    teller, prompt = Teller(region, model), words("contract")
+    engine = region.engines[1].id
+    prefixes = gateway.app.prefix.prefixes
+    await teller.tell(engine, prompt)
+    await eventually(lambda: prefixes.entries)
+    assert (await ask(gateway, prompt)).engine == engine
+    await teller.tell(engine)
+    await eventually(lambda: not prefixes.entries)
+    assert prefixes.told_engines == 1
+    outcome = (await why(gateway, await ask(gateway, prompt))).outcome
+    assert outcome is not None
+    assert outcome.matched_tokens == 0
+
+
+async def test_an_engine_that_tells_nothing_is_taken_to_hold_what_it_answered(
+    gateway: Gateway,
+) -> None:
+    prompt = words("contract")
+    first = await ask(gateway, prompt)
+    begun = (await why(gateway, first)).outcome
+    assert begun is not None
+    assert (begun.matched_tokens, begun.cached_tokens) == (0, 0)
+    # What answers count sets the measure of the next predictions.
+    other = await ask(gateway, words("recipe"))
+    assert other.engine != first.engine
+    for turn in range(2):
+        again = await ask(gateway, f"{prompt} And then? {turn}")
+        assert again.engine == first.engine
+        outcome = (await why(gateway, again)).outcome
+        assert outcome is not None
+        assert outcome.matched_tokens
+        assert outcome.cached_tokens
+    matched = gateway.counted("matched_tokens_total")
+    assert matched > 0
+    assert gateway.counted("cached_tokens_total") > 0
+
+
+async def test_an_answer_that_found_less_in_its_cache_ends_the_prediction(
+    region: Region, gateway: Gateway
+) -> None:
+    prompt = words("contract")
+    prefixes = gateway.app.prefix.prefixes
+    first = await ask(gateway, prompt)
+    engine = region.engine(first.engine)
+    await why(gateway, first)
+    held = prefixes.predicted
+    # The engine begins anew, with an empty cache, and nobody tells.
+    await engine.kill()
+    engine.start()
+    await gateway.sees(engine.id)
+
+    async def disproved() -> bool:
+        answer = await ask(gateway, prompt)
+        outcome = (await why(gateway, answer)).outcome
+        assert outcome is not None
+        return answer.engine == engine.id and outcome.cached_tokens == 0
+
+    for _ in range(LOOKS_MAX):
+        if await disproved():
+            break
+    assert prefixes.predicted < held
+
+
+async def test_a_chat_without_a_template_is_served_and_counted_as_untold(
+    gateway: Gateway,
+) -> None:
+    body = {"model": BASE_MODEL, "messages": [{"role": "user", "content": words("x", 40)}]}
+    answer = await gateway.post(CHAT, body | {"max_tokens": 2})
+    assert answer.status == 200
+    outcome = (await why(gateway, answer)).outcome
+    assert outcome is not None
+    assert outcome.matched_tokens is None
+    assert gateway.counted("prompt_texts_total", outcome="no-chat-template") == 1
+
+
+async def test_without_prompts_in_its_settings_a_gateway_makes_no_texts(region: Region) -> None:
+    async with served(region) as gateway:
+        answer = await ask(gateway, words("contract"))
+        outcome = (await why(gateway, answer)).outcome
+        assert outcome is not None
+        assert outcome.matched_tokens is None
+        assert gateway.app.prefix.prefixes.entries == 0
