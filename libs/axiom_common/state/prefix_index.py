@@ -41,6 +41,8 @@ ROW = struct.Struct("<III")
 
 _ROOM_SHARE = 16
 """Making room in a full shard frees one in so many entries, so that it is made seldom."""
+_WALKED = 8
+"""Spans of so few chunks are walked: compiled, that costs less than to go by halves."""
 _PLANES_ANNOUNCED = {HBM: 0b11, ANY_TIER: 0b10}
 _PLANES_WITHDRAWN = {HBM: 0b01, ANY_TIER: 0b11}
 _IN_HBM, _IN_ANY = 0b01, 0b10
@@ -208,7 +210,9 @@ class PrefixIndexTwin:
             i, entry, j = spans.pop()
             if entry is None or not found.lacks(entry):
                 continue
-            if j <= i + 1:
+            if j - i <= _WALKED:
+                for position in range(j - 1, i, -1):
+                    found.add(entry_at(position), position + 1)
                 found.add(entry, i + 1)
                 continue
             middle = (i + j) // 2

@@ -78,9 +78,12 @@ impl Found {
                 }
                 let pairs = bits.chunks_exact(2).zip(self.seen.chunks_exact_mut(2));
                 for (block, (pair, seen)) in pairs.enumerate() {
-                    // What is held in HBM is held, also while a writer is between the two.
                     let (held, in_hbm) = (pair[0].load(Acquire), pair[1].load(Acquire));
-                    self.rows.add(block, [held | in_hbm, in_hbm], seen, tokens, depth);
+                    // Along a chain most blocks say what they said deeper.
+                    if held & !seen[0] | in_hbm & !(seen[0] & seen[1]) != 0 {
+                        // What is held in HBM is held, also while a writer is between the two.
+                        self.rows.add(block, [held | in_hbm, in_hbm], seen, tokens, depth);
+                    }
                 }
             }
         }

@@ -93,6 +93,15 @@ pub unsafe fn view<'a>(word: u64) -> View<'a> {
 /// # Safety
 /// As for `view`; and nobody else changes this word meanwhile.
 pub unsafe fn change(word: u64, engine: u32, next: impl Fn(Level) -> Level) -> Change {
+    // Most chunks have one holder, who comes and goes.
+    if word < 1 << CODE_BITS && engine_of(word as u16) == engine {
+        let before = 1 + Level::from(in_hbm(word as u16));
+        return match next(before) {
+            0 => Change::Word(0),
+            after if after == before => Change::Done,
+            after => Change::Word(u64::from(code(engine, after == 2))),
+        };
+    }
     // SAFETY: the caller's.
     match unsafe { view(word) } {
         View::Codes(codes) => {

@@ -13,6 +13,8 @@ pub mod packed;
 mod python;
 #[cfg(feature = "python")]
 mod python_fleet;
+mod search;
+mod shards;
 mod snapshot;
 mod table;
 pub mod text;
