@@ -1,15 +1,16 @@
 """Records what the real vLLM makes of the chats in `tests/chat_parts.py`.
 
-    .venv-engine/bin/python -m tests.engine.record_chats
+    .venv-engine/bin/python -m tests.engine.record_chats [FILE]
 
-from the root of the repository writes `tests/recorded/chats.json` anew: for each template and chat
-the text, or null where vLLM refuses it; and what it puts before a prompt by each way to ask for it.
+from the root of the repository writes `tests/recorded/chats.json`, or FILE: for each template and
+chat the text, or null where vLLM refuses it; and what it puts before a prompt by each way to ask.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import sys
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -96,7 +97,7 @@ def _beginnings(folder: Path) -> dict[str, str]:
     return {way: one.decode(one("").input_ids) for way, one in told.items()}
 
 
-def main() -> None:
+def main(file: Path) -> None:
     """Write the file."""
     hf_templates.datetime = _Then
     with tempfile.TemporaryDirectory() as name:
@@ -108,7 +109,7 @@ def main() -> None:
             for n, (template, source) in enumerate(TEMPLATES.items())
         }
         told = {"chats": chats, "beginnings": _beginnings(_made(name, -1))}
-    FILE.write_text(json.dumps(told, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(told, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def _made(parent: str, number: int) -> Path:
@@ -118,4 +119,4 @@ def _made(parent: str, number: int) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)
