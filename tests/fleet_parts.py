@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
@@ -111,7 +110,7 @@ def query(name: EngineAdapter | None = None, number: int = 1, **changes: Any) ->
         affinity_hash=stable_hash(name or ""),
         request_hash=number * 20 + 1,
     )
-    return replace(plain, **changes)
+    return plain._replace(**changes)
 
 
 def winners(made: Fleet, queries: Iterable[Query], profile: str = "axiom") -> list[EngineId]:

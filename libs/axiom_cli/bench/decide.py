@@ -74,6 +74,7 @@ def figures_of(
         "prompt_bytes": PROMPT_BYTES,
         **{size: own[size] for size in _SIZES},
         **{f"{size}_python": twin[size] for size in _SIZES},
+        "render_us_20_messages": of_each[RENDERING]["chat_10kB"]["p50"],
         **{f"text_us_{kind}": times for kind, times in of_each[RENDERING].items()},
         "seconds": seconds,
         "repeats": options.rounds,

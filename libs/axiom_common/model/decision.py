@@ -42,13 +42,13 @@ class LoadKind(StrEnum):
     COLD = "cold"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class Query(NamedTuple):
     """One request, reduced to what a decision needs.
 
     `adapter` is the engine-side name, `BASE` for the base model. `prompt_tokens` is an estimate.
     `affinity_hash` (64 bit) hashes adapter or scope and the first chunk of the prompt: it breaks
-    ties by rendezvous. `request_hash` (64 bit) is the only source of chance.
+    ties by rendezvous. `request_hash` (64 bit) is the only source of chance. A tuple, for one is
+    made for each request.
     """
 
     base_model: str

@@ -4,7 +4,6 @@ quarantined, and take no request of it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from axiom_common.model.adapter import AdapterState
@@ -75,7 +74,7 @@ def decided(
     """What `judge` (decide or choose) says without the closed engines."""
     if not closed:
         return judge(query, profile, now_ms, prompt)
-    without = replace(query, excluded=(*query.excluded, *closed))
+    without = query._replace(excluded=(*query.excluded, *closed))
     decision = judge(without, profile, now_ms, prompt)
     if decision.engine is not None:
         return decision
