@@ -206,6 +206,7 @@ CHATS: dict[str, Json] = {
     "parts-thinking": {
         "messages": [_said("assistant", [{"type": "thinking", "thinking": "t"}, _text("x")])]
     },
+    "parts-empty": {"messages": [_said("user", ["", _text("x"), _text("")])]},
     "none": {"messages": [_said("assistant", None), _said("user", [])]},
     "no-content": {"messages": [{"role": "user"}]},
     "name": {"messages": [_said("user", "x", name="bob", task="t", foo=1)]},
@@ -215,6 +216,12 @@ CHATS: dict[str, Json] = {
     },
     "billing-alone": {
         "messages": [_said("system", [_text("x-anthropic-billing-header: 1"), _text("r")]), _USER],
+    },
+    "billing-thought": {
+        "messages": [
+            _said("system", [{"type": "thinking", "thinking": "x-anthropic-billing-header\nq"}]),
+            _USER,
+        ],
     },
     "tools": {"messages": _LONG, "tools": [_TOOL, {"function": {"name": "bare"}}]},
     "tools-deferred": {

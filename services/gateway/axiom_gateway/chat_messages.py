@@ -109,9 +109,14 @@ def _message(told: object, as_parts: bool, mark: str | None) -> Message:
     role = told.get("role") if isinstance(told, Mapping) else None
     if not isinstance(told, Mapping) or not isinstance(role, str):
         raise MalformedError
-    parts = list(_parts(told.get("content"), as_parts, mark))
-    if role == "system":
-        parts = list(_without_billing(parts))
+    content = told.get("content")
+    if isinstance(content, str):
+        content = [content]
+    if content is not None and not isinstance(content, list):
+        raise MalformedError
+    if role == "system" and content:
+        content = list(_without_billing(content))
+    parts = list(_parts(content or (), as_parts, mark))
     message: Message = {"role": role, "content": _content(parts, as_parts)}
     if role == "assistant":
         _add_assistants(message, told)
@@ -125,14 +130,9 @@ def _message(told: object, as_parts: bool, mark: str | None) -> Message:
     return message
 
 
-def _parts(content: object, as_parts: bool, mark: str | None) -> Iterator[Message]:
+def _parts(content: Sequence[Any], as_parts: bool, mark: str | None) -> Iterator[Message]:
     """Parts as the template may get them, with `mark` for what is not text."""
-    if isinstance(content, str):
-        yield {"type": "text", "text": content}
-        return
-    if content is not None and not isinstance(content, list):
-        raise MalformedError
-    for part in content or ():
+    for part in content:
         if isinstance(part, str):
             yield {"type": "text", "text": part}
             continue
@@ -158,21 +158,24 @@ def _parts(content: object, as_parts: bool, mark: str | None) -> Iterator[Messag
             raise MalformedError
 
 
-def _without_billing(parts: list[Message]) -> Iterator[Message]:
-    for part in parts:
-        if part.get("text", "").startswith(_BILLING_LINE):
-            rest = part["text"].partition("\n")[2]
-            if rest:
-                yield {**part, "text": rest}
-        else:
+def _without_billing(content: Sequence[Any]) -> Iterator[Any]:
+    for part in content:
+        is_text = isinstance(part, Mapping) and part.get("type") == "text"
+        text = part.get("text") if is_text else part
+        if not isinstance(text, str) or not text.startswith(_BILLING_LINE):
             yield part
+            continue
+        rest = text.partition("\n")[2]
+        if rest:
+            yield {**part, "text": rest} if is_text else rest
 
 
 def _content(parts: list[Message], as_parts: bool) -> str | list[Message]:
-    """Where a template takes a string, engines put placeholders of media before all texts."""
+    """Where a template takes a string, engines put placeholders of media before all texts, and
+    leave out those that are empty."""
     if as_parts:
         return parts
-    return "\n".join(part["text"] for part in sorted(parts, key=_is_text))
+    return "\n".join(part["text"] for part in sorted(parts, key=_is_text) if part["text"])
 
 
 def _is_text(part: Message) -> bool:
