@@ -100,6 +100,9 @@ def words(topic: str, count: int = 400) -> str:
 
 
 async def ask(gateway: Gateway, prompt: str) -> Answer:
+    """Once all engines are heard: those that are not lose to those that are."""
+    rows = gateway.app.state.engines.values()
+    await eventually(lambda: all(f.row and not (f.row.stale or f.row.unheard) for f in rows))
     body = {"model": BASE_MODEL, "prompt": prompt, "max_tokens": 2}
     answer = await gateway.post(COMPLETIONS, body)
     assert answer.status == 200

@@ -239,7 +239,7 @@ async def test_a_defect_of_the_gateway_is_logged_without_its_words(
     async with traced() as (receiver, tracer), engine.serving(streams):
         async with gateway_of(tracer, engine) as (_, gateway):
 
-            def breaks(query: object, profile: str) -> None:
+            def breaks(*_: object) -> None:
                 raise ValueError(SECRET)
 
             monkeypatch.setattr(gateway.app.state, "decide", breaks)
