@@ -91,9 +91,9 @@ def _joined(content: str | list[dict[str, Any]]) -> str:
 
 
 def _has_media(message: object) -> bool:
-    content = message.get("content") if isinstance(message, Mapping) else None
+    content = message.get("content") if isinstance(message, dict) else None
     return isinstance(content, list) and any(
-        isinstance(part, Mapping) and _medium(part) is not None for part in content
+        isinstance(part, dict) and _medium(part) is not None for part in content
     )
 
 
@@ -106,18 +106,15 @@ def _medium(part: Mapping[str, Any]) -> str | None:
 
 
 def _message(told: object, as_parts: bool, mark: str | None) -> Message:
-    role = told.get("role") if isinstance(told, Mapping) else None
-    if not isinstance(told, Mapping) or not isinstance(role, str):
+    role = told.get("role") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or not isinstance(role, str):
         raise MalformedError
     content = told.get("content")
-    if isinstance(content, str):
-        content = [content]
-    if content is not None and not isinstance(content, list):
-        raise MalformedError
-    if role == "system" and content:
-        content = list(_without_billing(content))
-    parts = list(_parts(content or (), as_parts, mark))
-    message: Message = {"role": role, "content": _content(parts, as_parts)}
+    if not isinstance(content, str) or content.startswith(_BILLING_LINE):
+        content = _content(role, content, as_parts, mark)
+    elif as_parts:
+        content = [{"type": "text", "text": content}]
+    message: Message = {"role": role, "content": content}
     if role == "assistant":
         _add_assistants(message, told)
     elif role == "tool":
@@ -130,13 +127,27 @@ def _message(told: object, as_parts: bool, mark: str | None) -> Message:
     return message
 
 
+def _content(role: str, told: object, as_parts: bool, mark: str | None) -> str | list[Message]:
+    """Where a template takes a string, engines put placeholders of media before all texts, and
+    leave out those that are empty."""
+    content = [] if told is None else [told] if isinstance(told, str) else told
+    if not isinstance(content, list):
+        raise MalformedError
+    if role == "system":
+        content = list(_without_billing(content))
+    parts = list(_parts(content, as_parts, mark))
+    if as_parts:
+        return parts
+    return "\n".join(part["text"] for part in sorted(parts, key=_is_text) if part["text"])
+
+
 def _parts(content: Sequence[Any], as_parts: bool, mark: str | None) -> Iterator[Message]:
     """Parts as the template may get them, with `mark` for what is not text."""
     for part in content:
         if isinstance(part, str):
             yield {"type": "text", "text": part}
             continue
-        if not isinstance(part, Mapping):
+        if not isinstance(part, dict):
             raise MalformedError
         others = _rest(part, _PART_MEMBERS) if as_parts else {}
         medium = _medium(part)
@@ -160,7 +171,7 @@ def _parts(content: Sequence[Any], as_parts: bool, mark: str | None) -> Iterator
 
 def _without_billing(content: Sequence[Any]) -> Iterator[Any]:
     for part in content:
-        is_text = isinstance(part, Mapping) and part.get("type") == "text"
+        is_text = isinstance(part, dict) and part.get("type") == "text"
         text = part.get("text") if is_text else part
         if not isinstance(text, str) or not text.startswith(_BILLING_LINE):
             yield part
@@ -168,14 +179,6 @@ def _without_billing(content: Sequence[Any]) -> Iterator[Any]:
         rest = text.partition("\n")[2]
         if rest:
             yield {**part, "text": rest} if is_text else rest
-
-
-def _content(parts: list[Message], as_parts: bool) -> str | list[Message]:
-    """Where a template takes a string, engines put placeholders of media before all texts, and
-    leave out those that are empty."""
-    if as_parts:
-        return parts
-    return "\n".join(part["text"] for part in sorted(parts, key=_is_text) if part["text"])
 
 
 def _is_text(part: Message) -> bool:
@@ -197,8 +200,8 @@ def _add_assistants(message: Message, told: Mapping[str, Any]) -> None:
 
 
 def _tool_call(call: object) -> Message:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(call, Mapping) or not isinstance(function, Mapping):
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(call, dict) or not isinstance(function, dict):
         raise MalformedError
     arguments, name = function.get("arguments"), function.get("name")
     if (
