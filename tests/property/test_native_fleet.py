@@ -201,6 +201,25 @@ def test_accounts_are_bounded() -> None:
     assert made.names_kept == 1 + ACCOUNTS_MAX
 
 
+def test_a_text_of_many_megabits_is_looked_up_too() -> None:
+    """Beyond what the interpreter's lock is kept for."""
+    text = Random(3).randbytes(700_000)
+    links = linked(SEED, text)
+    facts = b"".join(map(ANNOUNCED.pack, links, range(1, len(links) + 1)))
+    told = []
+    indexes = PrefixIndexTwin(1 << 12), native_index_or_twin(1 << 12)
+    for made, index in zip(fleets(), indexes, strict=True):
+        for number in range(3):
+            made.set_row(row(number))
+        where = made.number(engine(1))
+        assert where is not None
+        index.apply(where, facts, b"", HBM)
+        told.append(made.decide(query(), "axiom", 0.0, Prompt(index, SEED, text)))
+    assert told[0] == told[1]
+    assert told[1].engine == engine(1)
+    assert told[1].matched_tokens == len(links)
+
+
 def test_a_profile_that_is_not_known_is_a_key_error() -> None:
     for made in fleets():
         with pytest.raises(KeyError):

@@ -48,7 +48,8 @@ class Fleet(Protocol):
         last until their requests end, and count again if the engine comes back."""
 
     def number(self, engine: EngineId) -> int | None:
-        """The engine's number in prefix indexes, for as long as it is there; None: it is not.
+        """The engine's number in prefix indexes, for as long as it is there; None: it is not, or
+        there are more than an index can number.
 
         Whoever removes an engine clears its number in the indexes: the next one may get it.
         """

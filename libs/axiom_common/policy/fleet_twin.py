@@ -23,6 +23,7 @@ from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.policy.scorers.adapter_affinity import Held
 from axiom_common.policy.view import REASONS, ROLE_CODE, VACANT_CODE, Ask, Wanted
 from axiom_common.state.bookings import Bookings
+from axiom_common.state.prefix_index import ENGINES_MAX
 from axiom_common.state.spread import Spread
 
 
@@ -52,7 +53,8 @@ class FleetTwin:
         self._rows.remove(engine)
 
     def number(self, engine: EngineId) -> int | None:
-        return self._rows.at(engine)
+        at = self._rows.at(engine)
+        return at if at is not None and at < ENGINES_MAX else None
 
     def set_peer_load(self, engine: EngineId, counts: Mapping[EngineAdapter, int]) -> None:
         self._rows.set_peers(engine, counts)

@@ -1,6 +1,6 @@
 """The arithmetic of a decision: predict, filter, pick. Pure numpy over the fleet's columns.
 
-A compiled kernel must make the same choice bit for bit. So: f64 throughout, terms added in the
+The compiled fleet makes the same choice bit for bit. So: f64 throughout, terms added in the
 order of `Term`, no fused multiply-add, costs rounded to 1 us before they are compared.
 
     hard filters -> soft filter (no news) -> probes -> rings: holders, first tier, all -> picker

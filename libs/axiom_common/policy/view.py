@@ -1,6 +1,6 @@
 """What the kernel sees: the fleet as columns, one question, and what is predicted for it.
 
-Arrays only, so that the numpy kernel and a compiled one can read one memory; `FleetRows` writes it.
+Arrays only; `FleetRows` writes them. The compiled fleet has columns of its own.
 """
 
 from __future__ import annotations

@@ -15,12 +15,15 @@ use crate::fleet::{
 };
 use crate::fleet::{KV, LATENCY, PREFILL, THERMAL, Wanted};
 use crate::found::{Found, Row};
+use crate::holders::ENGINES_MAX;
 use crate::packed::Bytes;
 use crate::python::PrefixIndex;
 use crate::text::{self, Cut};
 
 /// Bytes of figures: 16 f64, the seats (i64), the doubts (u8).
 const FIGURES: usize = 16 * 8 + 8 + 1;
+/// Bytes of a prompt's text above which its look-up lets the interpreter's lock go.
+const KEEP_LOCK_BYTES: usize = 512 << 10;
 /// The names of a query that has no adapter, and of nobody's base model.
 const NO_NAME: &str = "";
 
@@ -29,7 +32,6 @@ struct State {
     /// Of the engines in rows, so that an answer makes none.
     names: Vec<Py<PyString>>,
     profiles: Vec<Py<PyString>>,
-    links: Vec<u8>,
 }
 
 /// The part of a fleet that decides.
@@ -43,6 +45,7 @@ pub struct Decider {
     load_kinds: Vec<Py<PyAny>>,
     standing: Py<PyAny>,
     size_of: Py<PyAny>,
+    cut: Cut,
 }
 
 /// A query of Python's, held while it is judged.
@@ -77,8 +80,10 @@ impl Decider {
         if get("shown_max")?.extract::<usize>()? != SHOWN_MAX {
             return Err(PyValueError::new_err("another number of runners-up is compiled"));
         }
-        let fleet = Fleet::new(rules_of(rules)?, Adapters::new(forget_ms, accounts_max));
-        let state = State { fleet, names: Vec::new(), profiles: Vec::new(), links: Vec::new() };
+        let rules_told = rules_of(rules)?;
+        let cut = rules_told.cut;
+        let fleet = Fleet::new(rules_told, Adapters::new(forget_ms, accounts_max));
+        let state = State { fleet, names: Vec::new(), profiles: Vec::new() };
         Ok(Decider {
             state: Mutex::new(state),
             decided: get("decided")?.unbind(),
@@ -87,6 +92,7 @@ impl Decider {
             load_kinds: all("load_kinds")?,
             standing: get("standing")?.unbind(),
             size_of: get("size_of")?.unbind(),
+            cut,
         })
     }
 
@@ -197,7 +203,7 @@ impl Decider {
     }
 
     fn number(&self, engine: &str) -> Option<u32> {
-        self.state.lock().fleet.row(engine)
+        self.state.lock().fleet.row(engine).filter(|&row| row < ENGINES_MAX)
     }
 
     #[pyo3(signature = (query, profile, now_ms, prompt=None))]
@@ -404,7 +410,8 @@ impl Decider {
             role: query.role,
             rank: (!is_base).then_some(query.rank),
         };
-        let mut found = Found::default();
+        let prompt = prompt.filter(|prompt| !prompt.text.as_bytes().is_empty());
+        let found = prompt.map(|prompt| self.look_up(profile.py(), prompt));
         let mut state = self.state.lock();
         while !state.fleet.masks.contains_key(&wanted) {
             let rows = state.fleet.rows();
@@ -426,16 +433,11 @@ impl Decider {
             }
         }
         let place = place.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
-        let mut prefix = None;
-        if let Some(prompt) = prompt.filter(|prompt| !prompt.text.as_bytes().is_empty()) {
-            let State { fleet, links, .. } = &mut *state;
-            let text = prompt.text.as_bytes();
-            fleet.rules.cut.chain(prompt.seed, text, links);
-            prompt.index.get().0.lookup(links, &mut found);
+        let prefix = prompt.zip(found.as_ref()).map(|(prompt, found)| {
             let (any_tier, hbm) = found.rows();
             let hbm: &[Row] = hbm.unwrap_or(any_tier);
-            prefix = Some(Prefix { text_bytes: text.len(), any_tier, hbm });
-        }
+            Prefix { text_bytes: prompt.text.as_bytes().len(), any_tier, hbm }
+        });
         let mut excluded = Vec::new();
         for engine in &query.excluded {
             excluded.extend(state.fleet.row(engine.to_str()?));
@@ -454,6 +456,18 @@ impl Decider {
             prefix,
         };
         Ok(judge(&mut state, &ask))
+    }
+
+    /// Who holds how much of a prompt.
+    fn look_up(&self, py: Python<'_>, prompt: &Prompt<'_>) -> Found {
+        let (index, seed, text) = (&prompt.index.get().0, prompt.seed, prompt.text.as_bytes());
+        let look_up = || {
+            let (mut links, mut found) = (Vec::new(), Found::default());
+            self.cut.chain(seed, text, &mut links);
+            index.lookup(&links, &mut found);
+            found
+        };
+        if text.len() <= KEEP_LOCK_BYTES { look_up() } else { py.detach(look_up) }
     }
 
     /// What the rules say that stands against each row.
