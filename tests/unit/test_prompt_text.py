@@ -208,10 +208,10 @@ def test_special_tokens_are_named_as_the_folder_says(tmp_path: Path) -> None:
     assert text_of(_texts(folder), "m", CHAT) == "<b>||<p>"
 
 
-@pytest.mark.parametrize("kind", ["gpt_oss", "mistral"])
+@pytest.mark.parametrize("kind", ["GptOssForCausalLM", "DeepseekV41ForCausalLM", "mistral"])
 def test_chats_of_models_that_engines_have_code_for_have_no_text(tmp_path: Path, kind: str) -> None:
     folder = model_folder(tmp_path, trained_byte_level(), "x")
-    (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+    (folder / "config.json").write_text(json.dumps({"architectures": [kind]}))
     if kind == "mistral":
         (folder / "tekken.json").write_text("{}")
     texts = _texts(folder)

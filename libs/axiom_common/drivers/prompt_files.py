@@ -29,10 +29,15 @@ _NAMED = (
     "cls_token",
     "mask_token",
 )
-_OWN_RENDERERS = frozenset(
-    ("gpt_oss", "deepseek_v32", "deepseek_v4", "deepseek_v41", "kimi_k3", "inkling", "cohere")
+_OWN_RENDERERS = (
+    "DeepseekV32For",
+    "DeepseekV4For",
+    "DeepseekV41For",
+    "GptOssFor",
+    "InklingFor",
+    "KimiK3For",
 )
-"""Kinds of model, as `config.json` names them, for which vLLM's code makes the text of a chat."""
+"""How architectures begin for which vLLM's code, and no template, makes the text of a chat."""
 _DEFAULT, _TOOL_USE = "default", "tool_use"
 
 
@@ -119,7 +124,8 @@ def _named_templates(told: object, folder: Path) -> dict[str, str]:
 
 def _has_own_renderer(folder: Path) -> bool:
     mistral = (folder / "tekken.json").is_file() or any(folder.glob("tokenizer.model.v*"))
-    return mistral or _parsed(folder / "config.json").get("model_type") in _OWN_RENDERERS
+    kinds = _parsed(folder / "config.json").get("architectures") or ()
+    return mistral or any(str(kind).startswith(_OWN_RENDERERS) for kind in kinds)
 
 
 def _literal(token: object) -> str | None:
