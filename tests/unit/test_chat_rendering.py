@@ -22,6 +22,7 @@ from axiom_common.drivers.chat_template import (
     RenderLimits,
 )
 from axiom_common.model.prefix import PromptText, Untold
+from axiom_gateway.chat_messages import PARTS_MAX
 from axiom_gateway.prompt_text import PromptTexts
 
 RECORDED = json.loads((Path(__file__).parent.parent / "recorded" / "chats.json").read_text())
@@ -170,3 +171,15 @@ def test_a_prompt_of_too_many_bytes_is_not_rendered(
     monkeypatch.setattr("axiom_gateway.prompt_text.PROMPT_BYTES_MAX", 100)
     chat = {"messages": [{"role": "user", "content": "x" * 100}]}
     assert told_of(texts, "chatml", chat) is Untold.OVER_LIMIT
+    tools = [{"function": {"name": "f", "description": "x" * 100}}]
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    assert isinstance(told_of(texts, "chatml", chat), PromptText)
+    assert told_of(texts, "chatml", chat | {"tools": tools}) is Untold.OVER_LIMIT
+
+
+@pytest.mark.parametrize("template", ["chatml", "parts"])
+def test_a_chat_of_too_many_parts_is_not_rendered(texts: PromptTexts, template: str) -> None:
+    many = {"role": "user", "content": ["x"] * (PARTS_MAX - 2)}
+    one = {"role": "user", "content": "x"}
+    assert isinstance(told_of(texts, template, {"messages": [many, one]}), PromptText)
+    assert told_of(texts, template, {"messages": [many, one, one]}) is Untold.OVER_LIMIT

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
+PARTS_MAX = 8_192
+"""Of all messages together, one that is a text counting as one."""
+
 _TEXT_OF = {
     "text": "text",
     "input_text": "text",
@@ -46,6 +49,10 @@ class MalformedError(Exception):
     """Messages that the engine will refuse."""
 
 
+class TooManyError(Exception):
+    """More than PARTS_MAX, whose preparation would keep others waiting."""
+
+
 class UnsureError(Exception):
     """Messages of which it is not known what the engine makes."""
 
@@ -60,7 +67,9 @@ class Conversation(NamedTuple):
 
 
 def conversation(told: Sequence[object], *, as_parts: bool, mark: str) -> Conversation:
-    """The messages of a request; MalformedError, UnsureError."""
+    """The messages of a request; MalformedError, UnsureError, TooManyError."""
+    if sum(map(_parts_of, told)) > PARTS_MAX:
+        raise TooManyError
     marked = [_message(one, as_parts, mark) for one in told]
     if not as_parts or not any(map(_has_media, told)):
         return Conversation(marked, None)
@@ -88,6 +97,11 @@ def _joined(content: str | list[dict[str, Any]]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content if "text" in part)
+
+
+def _parts_of(message: object) -> int:
+    content = message.get("content") if isinstance(message, dict) else None
+    return 1 + len(content) if isinstance(content, list) else 1
 
 
 def _has_media(message: object) -> bool:

@@ -56,7 +56,7 @@ class ChatValues(NamedTuple):
     adds_special_tokens: bool
 
     def conversation(self, template: ChatTemplate, mark: str) -> Conversation:
-        """The messages for `template`; MalformedError, UnsureError."""
+        """The messages for `template`; MalformedError, UnsureError, TooManyError."""
         told = conversation(self.messages, as_parts=template.takes_parts, mark=mark)
         if template.knows_developer or not _has_developer(told.messages):
             return told

@@ -54,6 +54,11 @@ def untold_by(endpoint: Endpoint, members: Members) -> Untold | None:
     return Untold.CACHE_NOT_READ if _CACHE_NOT_READ.intersection(others) else Untold.FIELD
 
 
+def size_of(members: Members) -> int:
+    """Bytes of JSON that rendering may have to read."""
+    return sum(len(memoryview(members[name])) for name in members.keys() & _FOLLOWED)
+
+
 def read(members: Members, name: str, kind: Any) -> Any:
     """One member; None where it is missing or null. Raises msgspec's errors for another kind."""
     raw = members.get(name)

@@ -29,14 +29,14 @@ from axiom_common.errors import SettingsError
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.model.prefix import PrefixScope, PromptText, Untold
 from axiom_common.model.vocabulary import VocabularyRefusal
-from axiom_gateway.chat_messages import MalformedError, UnsureError
+from axiom_gateway.chat_messages import MalformedError, TooManyError, UnsureError
 from axiom_gateway.chat_values import ChatValues, chat_values, continued
 from axiom_gateway.openai_requests import Endpoint
-from axiom_gateway.prompt_fields import Members, read, untold_by
+from axiom_gateway.prompt_fields import Members, read, size_of, untold_by
 from axiom_gateway.settings import PromptSettings
 
 PROMPT_BYTES_MAX = 8 << 20
-"""Of a prompt's JSON; longer ones are not rendered, because others wait meanwhile."""
+"""Of JSON that a prompt is made from; what is larger is not rendered, for others wait meanwhile."""
 TOKENS_MAX = 4_096
 """Of a prompt of token ids, that are looked at; what lies beyond is not credited."""
 SALT_CHARS_MAX = 128
@@ -113,8 +113,7 @@ class PromptTexts:
             salt = tenant_salt or read(members, "cache_salt", str)
             if salt is not None and not 0 < len(salt) <= SALT_CHARS_MAX:
                 return Untold.MALFORMED
-            prompt = members["messages" if endpoint is Endpoint.CHAT else "prompt"]
-            if len(memoryview(prompt)) > PROMPT_BYTES_MAX:
+            if size_of(members) > PROMPT_BYTES_MAX:
                 return Untold.OVER_LIMIT
             text = (
                 self._chat(model, members) if endpoint is Endpoint.CHAT else _prompt(model, members)
@@ -123,7 +122,7 @@ class PromptTexts:
             return Untold.MALFORMED
         except UnsureError:
             return Untold.FIELD
-        except OverLimitError:
+        except (OverLimitError, TooManyError):
             return Untold.OVER_LIMIT
         except NotRenderedError:
             return Untold.TEMPLATE
