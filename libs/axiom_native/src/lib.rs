@@ -8,6 +8,7 @@ pub mod fleet;
 pub mod found;
 pub mod holders;
 pub mod index;
+mod memory;
 pub mod packed;
 #[cfg(feature = "python")]
 mod python;

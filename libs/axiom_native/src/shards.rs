@@ -11,6 +11,7 @@ use crossbeam_epoch::{self as epoch, Atomic, Guard, Owned};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::holders::{self, Change, Level};
+use crate::memory;
 use crate::snapshot::Planes;
 use crate::table::{Probe, Slot, Table};
 
@@ -103,6 +104,7 @@ impl Shards {
             retired += writer.counts.retired - before;
         }
         collect(retired + SHARDS * BAG);
+        memory::give_back();
         if retired >= TRIM_FROM {
             trim();
         }

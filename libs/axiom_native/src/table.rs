@@ -7,29 +7,21 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use memmap2::{MmapMut, MmapOptions};
+use crate::memory::Memory;
 
 /// Slots of one bucket, which is one cache line.
 const WAYS: usize = 3;
 const BUCKETS_MIN: usize = 4;
-/// From this size on a table is mapped, so that its memory goes back when it goes.
-const MAPPED_FROM_BYTES: usize = 8 * 1024;
 /// A table is rebuilt when this share of its slots is used, and a new one has less than that live.
 const USED_MAX: f64 = 0.84;
 const LIVE_WHEN_NEW: f64 = 0.56;
 
-#[derive(Default)]
+/// All zero when empty.
 #[repr(C, align(64))]
 struct Bucket {
     keys: [AtomicU64; WAYS],
     words: [AtomicU64; WAYS],
     tokens: [AtomicU32; WAYS],
-}
-
-/// Never read: it owns what `Table::buckets` points to.
-enum Memory {
-    Mapped { _map: MmapMut },
-    Heap { _heap: Box<[Bucket]> },
 }
 
 pub struct Table {
@@ -39,6 +31,7 @@ pub struct Table {
     pub used_max: usize,
     /// Fewer live keys are better off in a smaller table.
     pub live_min: usize,
+    /// Never read: it owns what `buckets` points to.
     _memory: Memory,
 }
 
@@ -74,7 +67,8 @@ impl Table {
     pub fn for_live(live: usize) -> Table {
         let slots = (live as f64 / LIVE_WHEN_NEW).ceil() as usize;
         let len = slots.div_ceil(WAYS).max(BUCKETS_MIN);
-        let (buckets, memory) = memory(len);
+        let memory = Memory::zeroed(len * size_of::<Bucket>());
+        let buckets = memory.start().cast_const().cast();
         let slots = (len * WAYS) as f64;
         let live_min = if len > BUCKETS_MIN { (slots * LIVE_WHEN_NEW / 4.0) as usize } else { 0 };
         Table { buckets, len, used_max: (slots * USED_MAX) as usize, live_min, _memory: memory }
@@ -135,20 +129,6 @@ impl Table {
         // SAFETY: `at` is below `len`, of which `first` and `probe` take care.
         unsafe { &*self.buckets.add(at) }
     }
-}
-
-/// So many empty buckets.
-fn memory(len: usize) -> (*const Bucket, Memory) {
-    let bytes = len * size_of::<Bucket>();
-    if bytes >= MAPPED_FROM_BYTES
-        && let Ok(mut map) = MmapOptions::new().len(bytes).populate().map_anon()
-    {
-        // Zeroed, as empty buckets are, and aligned to a page. Populated: keys are spread over all
-        // of it at once, and a fault a page would take longer than all else in a rebuild.
-        return (map.as_mut_ptr().cast::<Bucket>(), Memory::Mapped { _map: map });
-    }
-    let heap: Box<[Bucket]> = (0..len).map(|_| Bucket::default()).collect();
-    (heap.as_ptr(), Memory::Heap { _heap: heap })
 }
 
 fn slot(bucket: &Bucket, way: usize) -> Slot<'_> {
