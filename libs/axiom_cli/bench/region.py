@@ -19,6 +19,7 @@ import yaml
 
 from axiom_cli.admin import Target, admin_of
 from axiom_cli.bench.peers import MODEL, Router
+from axiom_cli.bench.prefix_facts import tell_facts, write_model
 from axiom_cli.bench.processes import running
 from axiom_cli.key_files import key_file
 from axiom_cli.stack.ports import reserved_ports
@@ -106,8 +107,12 @@ async def region(
         log_path = folder / "telemetry.log"
         await stack.enter_async_context(running(telemetry, log_path=log_path, core=core))
         nodes = _nodes(engine_ports, adapters)
-        await stack.enter_async_context(_told(nodes, common["nats_url"]))
-        yield Gateways(folder, common)
+        model = folder / "model"
+        model.mkdir()
+        revision = write_model(model)
+        await stack.enter_async_context(_told(nodes, common["nats_url"], revision))
+        prompts = [{"base_model": MODEL, "tokenizer": str(model)}]
+        yield Gateways(folder, common | {"prompts": prompts})
 
 
 async def declare(target: Target, adapters: Sequence[AdapterSpec], engines: int) -> None:
@@ -177,18 +182,22 @@ def _engine(node: NodeId, port: int, adapters: Sequence[AdapterSpec]) -> EngineS
 
 
 @contextlib.asynccontextmanager
-async def _told(nodes: Sequence[NodeState], nats_url: str) -> AsyncIterator[None]:
-    """Tell of the nodes on every beat while the body runs."""
+async def _told(nodes: Sequence[NodeState], nats_url: str, revision: str) -> AsyncIterator[None]:
+    """Tell of the nodes on every beat, and what prompts they hold, while the body runs."""
     clock = SystemClock()
     connection = NatsConnection(nats_url, name="bench", clock=clock)
     bus = NatsBus(connection)
     async with asyncio.TaskGroup() as group:
         await connection.start(group)
-        telling = group.create_task(_tell(nodes, bus), name="tell of all nodes")
+        tasks = [
+            group.create_task(_tell(nodes, bus), name="tell of all nodes"),
+            group.create_task(tell_facts(nodes, bus, revision), name="tell facts"),
+        ]
         try:
             yield
         finally:
-            telling.cancel()
+            for task in tasks:
+                task.cancel()
             await bus.close()
             await connection.close()
 

@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-
+from axiom_cli.bench.prefix_facts import write_model
 from axiom_common.model.ids import BASE
 from axiom_common.model.prefix import PromptText
 from axiom_gateway.openai_requests import Endpoint, parse
@@ -25,12 +24,6 @@ MESSAGES = 20
 TIMED = 2_000
 WARM = 50
 BASE_MODEL = "base"
-_TEMPLATE = """
-{%- for message in messages -%}
-{{- '<|start|>' + message.role + '\\n' + message.content + '<|end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{ '<|start|>assistant\\n' }}{%- endif -%}
-"""
 _WORDS = "What is due within thirty days is due. "
 _OTHER_WORDS = "Was bis Köln fällig wird, 你好. "
 
@@ -50,13 +43,7 @@ def measure(timed: int) -> dict[str, dict[str, float]]:
 
 
 def _texts(folder: Path) -> PromptTexts:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={c: n for n, c in enumerate(alphabet)}, merges=[]))
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.add_special_tokens(["<|start|>", "<|end|>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(_TEMPLATE)
+    write_model(folder)
     return PromptTexts([PromptSettings(base_model=BASE_MODEL, tokenizer=folder)])
 
 
