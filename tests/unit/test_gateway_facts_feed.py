@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from tests.engine_parts import engine_state
@@ -33,6 +33,12 @@ BASE_MODEL, REVISION = "base", "9c11"
 TTL_MS = 10_000.0
 
 
+async def at_once(call: Callable[[], bool | None]) -> bool | None:
+    """Long calls on the loop, after others had a turn."""
+    await asyncio.sleep(0)
+    return call()
+
+
 class Setting:
     """A feed on fakes with one engine in view, and agents that tell what a test wants."""
 
@@ -50,8 +56,9 @@ class Setting:
             lambda: 0.5,
             entries_max=entries_max,
             predicted_ttl_ms=TTL_MS,
+            run=at_once,
         )
-        self.state.before_remove = self.prefixes.gone
+        self.state.before_remove = self.prefixes.removed
         self.feed = FactsFeed(
             self.prefixes,
             self.bus,
@@ -98,6 +105,10 @@ class Setting:
             )
             await self.agents.publish(subjects.node_facts(REGION, NODE), encode(report))
         await settle()
+
+    async def tick(self) -> None:
+        """The next turn of what runs all the time."""
+        await self.clock.advance(TICK_MS)
 
     def holders(self, link: int, base_model: str = BASE_MODEL) -> set[int]:
         """Numbers of the engines that hold a link in any tier."""
@@ -209,6 +220,7 @@ async def test_facts_of_another_tokenizer_mean_nothing_and_are_named(
 ) -> None:
     await setting.tell(*moved(teller, 1))
     await setting.tell(*moved(teller, 2), revision="0000")
+    await setting.tick()
     assert setting.holds(1, 2) == []
     assert setting.feed.degraded() == (TOKENIZER_DIFFERS,)
     await setting.tell(teller.stand())
@@ -232,6 +244,7 @@ async def test_nothing_is_known_of_an_agent_that_ended_and_what_comes_after_is_a
     setting.prefixes.agent_is_in(OTHER, None)
     assert setting.holds(1) == [1]
     setting.prefixes.agent_is_in(NODE, None)
+    await setting.tick()
     assert setting.holds(1) == []
     assert setting.prefixes.predicts(ENGINE)
     await setting.tell(teller.stand())
@@ -252,12 +265,27 @@ async def test_an_agent_that_began_anew_has_told_nothing(
 ) -> None:
     await setting.tell(*moved(teller, 1))
     setting.prefixes.agent_is_in(NODE, 2)
+    await setting.tick()
     assert setting.holds(1) == []
     teller.restart()
     await setting.tell(*moved(teller, 2))
     assert setting.holds(1, 2) == [1, 2]
     setting.prefixes.agent_is_in(NODE, 2)
+    await setting.tick()
     assert setting.holds(1, 2) == [1, 2]
+
+
+async def test_what_is_told_right_after_everything_became_void_stays(
+    setting: Setting, teller: FactTeller
+) -> None:
+    await setting.tell(*moved(teller, 1, 2))
+    setting.prefixes.agent_is_in(NODE, None)
+    teller.restart()
+    teller.move(1, Reach.NOT)
+    await setting.tell(*teller.tell())
+    assert setting.holds(1, 2) == [2]
+    await setting.tick()
+    assert setting.holds(1, 2) == [2]
 
 
 async def test_an_engines_number_is_clean_when_another_one_gets_it(
@@ -276,6 +304,7 @@ async def test_an_engine_of_another_base_model_than_before_holds_nothing_of_eith
     await setting.tell(*moved(teller, 1))
     setting.see(ENGINE, base_model="refused")
     await setting.tell(*moved(teller, 2))
+    await setting.tick()
     assert setting.holders(1) == set()
 
 
@@ -308,7 +337,7 @@ async def test_what_is_void_while_it_is_on_its_way_leaves_nothing(
     else:
         setting.prefixes.agent_is_in(NODE, None if what == "ended" else 2)
     await telling
-    await settle()
+    await setting.tick()
     assert setting.prefixes.entries == 0
 
 
@@ -348,9 +377,10 @@ async def test_a_snapshot_that_does_not_fit_leaves_nothing_and_is_asked_for_seld
         await setting.start()
         for part in range(2):
             await setting.tell(Message("snapshot", 1, 9, part, 2, changes=many(250 + part)))
+        await setting.tick()
         assert setting.prefixes.entries == 0
         assert setting.counted("facts_lost_total") == 0
-        await setting.clock.advance(FIRST_MS + TICK_MS)
+        await setting.clock.advance(FIRST_MS)
         assert len(setting.asked) == 1
 
 

@@ -54,7 +54,8 @@ def shard_of(link: int) -> int:
 
 
 class PrefixIndex(Protocol):
-    """What the twin and the native index have in common. One thread writes; any thread reads.
+    """What the twin and the native index have in common. One thread writes the twin, and any thread
+    a compiled one; any thread reads.
 
     All buffers are contiguous and little-endian; lengths that are no whole number of items, engines
     and tiers out of range raise ValueError before anything changed.

@@ -65,6 +65,7 @@ class FactsFeed:
             await self._clock.sleep_ms(TICK_MS)
             self._prefixes.given_up()
             self._prefixes.expire()
+            await self._prefixes.clean_all()
             await self._ask(self._prefixes.requests.take(self._clock.now_ms()))
 
     def degraded(self) -> tuple[str, ...]:
@@ -120,6 +121,9 @@ class FactsFeed:
     async def _fold(self, told: ToldEngine, deeds: Deeds, report: FactReport) -> None:
         """Do on the index what is to be done, unless it turns out to be void meanwhile."""
         voided, seq, fits = told.voided, report.seq, True
+        await self._prefixes.clean(told)
+        if told.voided != voided:
+            return
         if Deed.BEGIN in deeds:
             told.index.snapshot_begin(told.number, seq)
         for turn, (tier, announced, withdrawn) in enumerate(_slices(report)):
@@ -132,8 +136,8 @@ class FactsFeed:
             elif Deed.PART in deeds:
                 fits = fits and told.index.snapshot_part(told.number, seq, announced, tier)
         if fits and Deed.END in deeds:
-            fits = told.index.snapshot_end(told.number, seq)
-        if not fits:
+            fits = await self._prefixes.end_snapshot(told, seq)
+        if not fits and told.voided == voided:
             self._prefixes.lost(told)
             self._want(told)
 

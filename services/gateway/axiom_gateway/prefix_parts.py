@@ -56,7 +56,7 @@ class PrefixParts:
             gateway=GatewayId(settings.gateway),
         )
         self.prompts = Prompts(texts, self.prefixes, clock, metrics)
-        state.before_remove = self.prefixes.gone
+        state.before_remove = self.prefixes.removed
         region.on_agent = self.prefixes.agent_is_in
         metrics.expose_prefixes(
             entries=lambda: self.prefixes.entries,

@@ -3,16 +3,22 @@
 Of an engine it knows either what the agent tells (exact), or what its own requests left there
 (predicted), never both. Engines are the fleet's numbers, so that a decision can look them up: a
 number is cleared here before the fleet gives it to another engine.
+
+To clear a number, and to end a snapshot, goes over a whole index. That is done beside the event
+loop, one at a time, before anything else is told of the number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from axiom_common.model.ids import EngineId, NodeId, node_of
 from axiom_common.ports.clock import Clock
-from axiom_common.runtime.native import native_index_or_twin
+from axiom_common.runtime.native import is_native, native_index_or_twin
 from axiom_common.state.fact_requests import FactRequests
 from axiom_common.state.fact_stream import Deed, Deeds, FactStream
 from axiom_common.state.predicted_facts import PredictedFacts
@@ -21,6 +27,14 @@ from axiom_gateway.state import GatewayState
 
 PREDICTED_MAX = 65_536
 """Predicted chunks of one base model: some 20 MB, thousands of prompts."""
+
+T = TypeVar("T")
+
+
+async def in_background(call: Callable[[], T]) -> T:
+    """Beside the event loop where that is compiled: it lets the interpreter go on, and several
+    threads may write. The twin is for one thread."""
+    return await asyncio.to_thread(call) if is_native() else call()
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +52,7 @@ class ToldEngine:
 
 class Prefixes:
     """`revision_of` tells the tokenizer's revision for base models whose facts can be exact.
-    `chance` yields numbers from 0 below 1."""
+    `chance` yields numbers from 0 below 1; `run` does what takes long."""
 
     def __init__(
         self,
@@ -49,6 +63,7 @@ class Prefixes:
         *,
         entries_max: int,
         predicted_ttl_ms: float,
+        run: Callable[[Callable[[], bool | None]], Awaitable[bool | None]] = in_background,
     ) -> None:
         self._clock = clock
         self._state = state
@@ -59,6 +74,10 @@ class Prefixes:
         self._told: dict[EngineId, ToldEngine] = {}
         self._differing: set[EngineId] = set()
         self._predicted: dict[str, PredictedFacts] = {}
+        self._run = run
+        self._long_call = asyncio.Lock()
+        self._unclean: dict[tuple[str, int], PrefixIndex] = {}
+        """Numbers that hold what does not count any more."""
         self.requests = FactRequests(chance)
 
     def index_of(self, base_model: str) -> PrefixIndex:
@@ -119,14 +138,45 @@ class Prefixes:
         return told
 
     def do(self, told: ToldEngine, deeds: Deeds) -> None:
-        """Clear it, where that is among the deeds; whatever else is for who has the message."""
+        """Have it cleared, where that is among the deeds; whatever else is for who has the
+        message, once it is `clean`."""
         if Deed.CLEAR in deeds:
             told.voided += 1
-            told.index.clear(told.number)
+            self._unclean[told.base_model, told.number] = told.index
+
+    async def clean(self, told: ToldEngine) -> None:
+        """Return once nothing is held in its number that does not count any more."""
+        if (told.base_model, told.number) in self._unclean:
+            await self._clear(told.base_model, told.number)
+
+    async def clean_all(self) -> None:
+        """Clear all numbers that have to be."""
+        for base_model, number in tuple(self._unclean):
+            await self._clear(base_model, number)
+
+    async def end_snapshot(self, told: ToldEngine, seq: int) -> bool:
+        """All parts came; False: they did not fit."""
+        async with self._long_call:
+            return bool(await self._run(partial(told.index.snapshot_end, told.number, seq)))
+
+    async def _clear(self, base_model: str, number: int) -> None:
+        async with self._long_call:
+            if (index := self._unclean.get((base_model, number))) is not None:
+                await self._run(partial(index.clear, number))
+                self._unclean.pop((base_model, number), None)
 
     def lost(self, told: ToldEngine) -> None:
         """What is known of it does not count any more."""
         self.do(told, told.stream.lost())
+
+    def removed(self, engine: EngineId) -> None:
+        """The engine is about to be removed, and its number to be another's."""
+        self.gone(engine)
+        number = self._state.number(engine)
+        for (_, unclean), index in self._unclean.items():
+            if unclean == number:
+                # It stays unclean: a call that clears it may be under way still.
+                index.clear(unclean)
 
     def gone(self, engine: EngineId) -> None:
         """The engine is removed, or its agent ended: nothing is known of it."""
