@@ -21,7 +21,6 @@ from axiom_common.drivers.vllm_engine import VllmEngine
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import EngineAdapter, EngineId, NodeId, RegionId, engine_id
-from axiom_common.model.tenant import DEFAULT_TENANT
 from axiom_common.ports.gpu import Gpus
 from axiom_common.ports.tracing import Tracer
 from axiom_common.runtime.http_server import HttpServer
@@ -303,8 +302,8 @@ class Gateway:
 
     async def knows(self, *names: str) -> None:
         """Wait until these models may be used."""
-        listed = self.app.state.catalog
-        await eventually(lambda: set(names) <= {e.name for e in listed.entries(DEFAULT_TENANT)})
+        catalog = self.app.state.catalog
+        await eventually(lambda: all(catalog.resolve(name, None) for name in names))
 
     async def post(self, path: str, body: Any, **headers: str) -> Answer:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

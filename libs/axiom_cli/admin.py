@@ -11,7 +11,6 @@ import aiohttp
 
 from axiom_cli.admin_client import ALL, TIMEOUT_S, AdminClient, ListAsked
 from axiom_cli.event_stream import EventStream
-from axiom_common.model.access import Role
 from axiom_common.model.adapter import AdapterSpec
 from axiom_common.model.ids import public_name
 from axiom_common.runtime.desired_store import Outcome
@@ -158,12 +157,11 @@ class Admin:
         return await self._client.get(_declared(KEYS_PATH, name), rest.ApiKeyView)
 
     async def put_key(
-        self, name: str, role: Role, *, version: int, dry_run: bool = False
+        self, name: str, wanted: rest.ApiKeyPut, *, version: int, dry_run: bool = False
     ) -> rest.ApiKeyView:
-        """Make a key (`version` is `ABSENT`), its secret in the answer; or give the one that was
-        seen at `version` another role. PreconditionError when it is not so."""
+        """Make a key (`version` is `ABSENT`), its secret in the answer; or make the one that was
+        seen at `version` like this. PreconditionError when it is not so."""
         path = _declared(KEYS_PATH, name, dry_run=dry_run)
-        wanted = rest.ApiKeyPut(role=role)
         answer = await self._client.ask("PUT", path, wanted, _if_version(version))
         return self._client.shape(path, answer.body, rest.ApiKeyView)
 

@@ -7,6 +7,7 @@ an old reader would misread needs a new version (`wire.schemas.VERSION`) as well
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from tests.contract import golden_examples as golden
 
 from axiom_common.wire import desired, keys, requests, rest, schemas
+from axiom_common.wire.examples import API_KEY
 
 FILES = golden.vectors()
 KINDS = ["adapter", "base-model", "tenant", "profile", "api-key", "engine-order"]
@@ -55,6 +57,13 @@ def test_a_vector_of_before_does_not_say_what_its_gateway_has_taken_over() -> No
     del before["applied"]
     read = schemas.decode(msgspec.msgpack.encode(before), schemas.InFlightReport)
     assert read == msgspec.structs.replace(now, applied=None)
+
+
+def test_a_key_of_before_belongs_to_the_default_tenant() -> None:
+    record = msgspec.json.decode(committed("desired-api-key.json"))
+    del record["api_key"]["tenant"]
+    read = desired.decode("api-key.ci-deploys", msgspec.json.encode(record))
+    assert read == replace(API_KEY, tenant="default")
 
 
 def test_the_committed_beat_reads_as_its_example() -> None:

@@ -226,8 +226,8 @@ def test_keys_are_made_used_given_other_roles_and_withdrawn(up: Up, tmp_path: Pa
     would = keys("create", "ann", "--role", "viewer", "--dry-run")
     assert (would["name"], would["dry_run"]) == ("ann", True)
     assert keys("list")["keys"] == []
-    made = keys("create", "ann", "--role", "viewer", "--out", str(file))
-    assert (made["role"], made["file"]) == ("viewer", str(file))
+    made = keys("create", "ann", "--role", "viewer", "--tenant", "acme", "--out", str(file))
+    assert (made["role"], made["tenant"], made["file"]) == ("viewer", "acme", str(file))
     assert "secret" not in made
     assert file.stat().st_mode & 0o777 == 0o600
     with_it = ("--url", up.url, "--key-file", str(file))
@@ -241,7 +241,10 @@ def test_keys_are_made_used_given_other_roles_and_withdrawn(up: Up, tmp_path: Pa
     other = tmp_path / "other.key"
     keys("create", "ann", "--role", "admin", "--out", str(other), code=1)
     assert not other.exists()
-    assert keys("set-role", "ann", "operator")["role"] == "operator"
+    wrong = keys("create", "eve", "--role", "client", "--tenant", "a b", code=1)
+    assert wrong["error"]["path"] == "tenant"
+    changed = keys("set-role", "ann", "operator")
+    assert (changed["role"], changed["tenant"]) == ("operator", "acme")
     assert axiom("adapters", "delete", "adapter-01", "--dry-run", *with_it).exit_code == 0
     secret = keys("rotate", "ann")["secret"]
     assert secret not in axiom("keys", "list").stdout + axiom("keys", "show", "ann").stdout

@@ -354,6 +354,44 @@ async def test_where_v1_takes_none_what_clients_send_in_its_place_is_not_looked_
         assert (await gateway.post(COMPLETIONS, ASKED, **headers)).status == 200
 
 
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("require_key", [False, True])
+async def test_a_key_sees_the_adapters_of_its_tenant_only(
+    region: Region, require_key: bool
+) -> None:
+    name, admin = f"tenants-{require_key}".lower(), key_header(ADMIN_SECRET)
+    async with served(region, gateway=name, require_key=require_key) as gateway:
+        own = {tenant: f"{tenant}-of-{name}" for tenant in ("default", "acme", "other")}
+        secrets = {}
+        for tenant, adapter in own.items():
+            body = {"base_model": BASE_MODEL, "path": "/a", "rank": 8, "tenant": tenant}
+            url = f"/admin/v1/adapters/{adapter}"
+            async with gateway.client.put(url, json=body, headers=admin) as declared:
+                assert declared.status == 201
+            body = {"role": "client", "tenant": tenant}
+            async with gateway.client.put(f"{KEYS}/{adapter}", json=body, headers=admin) as made:
+                secrets[tenant] = (await made.json())["secret"]
+        await gateway.knows(*own.values())
+        gateway.client.headers.clear()
+        asking = [(key_header(secrets[tenant]), tenant) for tenant in own]
+        asking.append((admin, "default"))
+        if not require_key:
+            asking += [({}, "default"), (key_header("sk-none"), "default")]
+        for headers, tenant in asking:
+            listed = (await gateway.get("/v1/models", **headers)).json["data"]
+            shown = {model["id"] for model in listed}
+            assert shown & set(own.values()) == {own[tenant]}
+            for other, adapter in own.items():
+                status = 200 if other == tenant else 404
+                one = await gateway.get(f"/v1/models/{adapter}", **headers)
+                sent = await gateway.post(COMPLETIONS, ASKED | {"model": adapter}, **headers)
+                assert (one.status, sent.status) == (status, status)
+        async with gateway.client.delete(f"{KEYS}/{own['acme']}", headers=admin) as gone:
+            assert gone.status == 204
+        void = await gateway.get(f"/v1/models/{own['acme']}", **key_header(secrets["acme"]))
+        assert void.status == (401 if require_key else 404)
+
+
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first key is made soon, and a gateway soon sure that it has no peers."""

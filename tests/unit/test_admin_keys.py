@@ -78,6 +78,27 @@ async def test_a_role_is_changed_at_the_version_that_was_seen_and_the_secret_sta
         assert (after.digest, after.created_ms) == (before.digest, before.created_ms)
 
 
+async def test_a_keys_tenant_stays_until_another_one_is_named() -> None:
+    async with admin_api() as it:
+        body = {"role": "client", "tenant": "acme"}
+        made = await it.client.put("/keys/k", json=body)
+        assert (made.status_code, made.json()["tenant"]) == (201, "acme")
+        patched = await it.client.patch("/keys/k", json={"role": "viewer"}, headers=ANYHOW)
+        rotated = await it.client.post("/keys/k:rotate", headers=ANYHOW)
+        assert (patched.json()["tenant"], rotated.json()["tenant"]) == ("acme", "acme")
+        listed = await it.client.get("/keys?filter=tenant=acme")
+        assert [key["name"] for key in listed.json()["items"]] == ["k"]
+        moved = await it.client.patch("/keys/k", json={"tenant": "other"}, headers=ANYHOW)
+        assert moved.json()["tenant"] == "other"
+        key = await stored(it, "k")
+        assert key is not None
+        assert (key.role, key.tenant) == (Role.VIEWER, "other")
+        wrong = await it.client.patch("/keys/k", json={"tenant": "a b"}, headers=ANYHOW)
+        assert (problem(wrong).status, problem(wrong).path) == (400, "tenant")
+        whole = await put(it, "k", "viewer", **ANYHOW)
+        assert whole.json()["tenant"] == "default"
+
+
 async def test_a_rotated_key_has_another_secret_and_the_same_role() -> None:
     async with admin_api() as it:
         old = (await put(it, "k", "operator")).json()["secret"]

@@ -185,7 +185,7 @@ def test_an_engine_that_its_node_tells_no_more_is_gone(setting: Setting) -> None
     assert setting.winner() == B
     setting.state.node_removed(NODE)
     assert (setting.winner(), dict(setting.state.engines)) == (None, {})
-    assert setting.state.catalog.entries(DEFAULT_TENANT) == []
+    assert setting.state.catalog.entries(DEFAULT_TENANT.name) == []
 
 
 def test_a_dead_agents_engines_are_judged_by_probes(setting: Setting) -> None:

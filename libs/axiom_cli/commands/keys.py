@@ -27,6 +27,8 @@ from axiom_cli.output import (
 )
 from axiom_common.errors import UnavailableError
 from axiom_common.model.access import Role
+from axiom_common.model.ids import public_name
+from axiom_common.model.tenant import DEFAULT_TENANT
 from axiom_common.wire import rest
 
 app = typer.Typer(help="Keys of the admin API, and their roles.", no_args_is_help=True)
@@ -71,18 +73,22 @@ async def create_command(
     target: Target,
     name: KeyName,
     role: Annotated[Role, typer.Option(help="What it grants.")],
+    tenant: Annotated[
+        str, typer.Option(help="Whose requests to /v1 it sends: those see its adapters.")
+    ] = DEFAULT_TENANT.name,
     out: Out = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a key. Its secret is told once, here."""
+    wanted = _wanted(role, tenant)
     async with admin_of(target) as admin:
         if dry_run:
-            would = await admin.put_key(name, role, version=ABSENT, dry_run=True)
+            would = await admin.put_key(name, wanted, version=ABSENT, dry_run=True)
             _print(would, as_json=as_json, dry_run=True)
             return
         with _kept(out) as keep:
-            made = await admin.put_key(name, role, version=ABSENT)
+            made = await admin.put_key(name, wanted, version=ABSENT)
             keep(made)
     _tell_secret(made, out, as_json=as_json)
 
@@ -113,7 +119,8 @@ async def set_role_command(
     """Give a key another role."""
     async with admin_of(target) as admin:
         seen = await admin.key(name)
-        changed = await admin.put_key(name, role, version=seen.version, dry_run=dry_run)
+        wanted = _wanted(role, seen.tenant)
+        changed = await admin.put_key(name, wanted, version=seen.version, dry_run=dry_run)
     _print(changed, as_json=as_json, dry_run=dry_run)
 
 
@@ -155,6 +162,10 @@ def _kept(out: Path | None) -> Iterator[Callable[[rest.ApiKeyView], None]]:
         yield lambda made: write(_secret(made))
 
 
+def _wanted(role: Role, tenant: str) -> rest.ApiKeyPut:
+    return rest.ApiKeyPut(role=role, tenant=public_name(tenant, path="tenant"))
+
+
 def _secret(made: rest.ApiKeyView) -> str:
     if made.secret is None:
         raise UnavailableError(f"the gateway told no secret of {made.name!r}: rotate it")
@@ -190,8 +201,8 @@ def _figures(key: rest.ApiKeyView) -> dict[str, Any]:
 
 
 def _key_table(keys: Sequence[rest.ApiKeyView]) -> Table:
-    table = plain_table("key", "role", "made")
+    table = plain_table("key", "role", "tenant", "made")
     for key in keys:
         made = datetime.fromtimestamp(key.created_ms / 1e3, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        table.add_row(key.name, key.role, made if key.created_ms else "–")
+        table.add_row(key.name, key.role, key.tenant, made if key.created_ms else "–")
     return table

@@ -64,6 +64,7 @@ API_KEY = ApiKey(
     role=KeyRole.OPERATOR,
     digest="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     created_ms=1_790_000_000_000,
+    tenant="acme",
 )
 PLAN = Plan(
     region=REGION,
@@ -251,7 +252,7 @@ REST: tuple[BaseModel, ...] = (
         built_in=False,
     ),
     rest.KeyRotatePost(),
-    rest.ApiKeyPut(name="ci-deploys", role=KeyRole.OPERATOR),
+    rest.ApiKeyPut(name="ci-deploys", role=KeyRole.OPERATOR, tenant="acme"),
     rest.ApiKeyView.of(Stored(API_KEY, 1_033)),
     views.PlanView.of(PLAN_STATUS),
     PLAN_VIEW,

@@ -230,6 +230,7 @@ class ApiKeyPut(Body):
     """Body of PUT /admin/v1/keys/{name}."""
 
     role: Role
+    tenant: PublicName = "default"
 
 
 class KeyRotatePost(Shape):
@@ -239,9 +240,11 @@ class KeyRotatePost(Shape):
 
 
 class ApiKeyView(DeclaredShape):
-    """A key. `secret` is told once: in the answer that made it."""
+    """A key. `tenant`: whose its requests are. `secret` is told once: in the answer that made
+    it."""
 
     role: Role
+    tenant: PublicName
     created_ms: int
     secret: str | None = None
 
@@ -260,6 +263,7 @@ class ApiKeyView(DeclaredShape):
             version=stored.version,
             staleness_ms=staleness_ms,
             role=key.role,
+            tenant=key.tenant,
             created_ms=key.created_ms,
             secret=secret,
         )

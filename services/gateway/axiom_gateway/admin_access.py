@@ -44,6 +44,11 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
 
 
+def _secret_in(authorization: Sequence[str]) -> str | None:
+    given = _GIVEN.fullmatch(authorization[0]) if len(authorization) == 1 else None
+    return None if given is None else given[1]
+
+
 class Access:
     """The keys in force. `known`: whether all of them were told yet. `admin_secret` is that of an
     admin's key which the registry does not know."""
@@ -68,15 +73,20 @@ class Access:
     def key_in(self, authorization: Sequence[str]) -> ApiKey:
         """The key in a request's Authorization headers, of which there must be one.
         UnauthenticatedError when it is none, UnavailableError while that can't be known."""
-        given = _GIVEN.fullmatch(authorization[0]) if len(authorization) == 1 else None
-        if given is None:
+        secret = _secret_in(authorization)
+        if secret is None:
             raise UnauthenticatedError("a key is needed: Authorization: Bearer SECRET")
-        key = self._by_digest.get(digest_of(given[1]))
+        key = self._by_digest.get(digest_of(secret))
         if key is not None:
             return key
         if not self._known():
             raise UnavailableError("which keys there are is not known yet")
         raise UnauthenticatedError("the key is not valid")
+
+    def key_if_any(self, authorization: Sequence[str]) -> ApiKey | None:
+        """The key in a request's Authorization headers; None for another word, or several."""
+        secret = _secret_in(authorization)
+        return None if secret is None else self._by_digest.get(digest_of(secret))
 
     def grants(self, key: ApiKey, needed: Role) -> bool:
         """Whether a key that a request came with grants this still."""

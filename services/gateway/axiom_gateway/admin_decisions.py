@@ -13,7 +13,6 @@ from axiom_common.errors import InvalidInputError, NotFoundError
 from axiom_common.model.access import Role
 from axiom_common.model.decision import Query, Term
 from axiom_common.model.ids import BASE
-from axiom_common.model.tenant import DEFAULT_TENANT
 from axiom_common.ports.clock import Clock
 from axiom_common.wire.decisions import (
     AttemptView,
@@ -66,7 +65,7 @@ class DecisionDesk:
 
     def explain(self, asked: ExplainPost) -> Explanation:
         """Ask anew, of every engine; InvalidInputError for a model or profile that is not known."""
-        target = self.state.catalog.resolve(asked.model, DEFAULT_TENANT)
+        target = self.state.catalog.resolve(asked.model, None)
         if target is None:
             raise InvalidInputError(f"no model {asked.model!r} is known", path="model")
         in_force = self.profiles.in_force

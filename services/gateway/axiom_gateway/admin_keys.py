@@ -1,4 +1,4 @@
-"""API keys over REST: made, given another role or another secret, withdrawn.
+"""API keys over REST: made, given another role, tenant or secret, withdrawn.
 
 A secret is told in the answer that made it and nowhere else: at rest there is its digest, which is
 in no answer. The last admin's key stays, unless this gateway has one of its own.
@@ -62,19 +62,20 @@ class Keys(Objects[ApiKey]):
         self._unix_s = unix_s
 
     async def put_key(
-        self, name: str, role: Role, asked: Write, response: Response
+        self, name: str, body: rest.ApiKeyPut, asked: Write, response: Response
     ) -> rest.DeclaredShape:
-        """Make a key, its secret in the answer, or give it another role."""
+        """Make a key, its secret in the answer, or give it another role and tenant."""
         secret = new_secret()
         made = ApiKey(
             name=name,
-            role=role,
+            role=body.role,
+            tenant=body.tenant,
             digest=digest_of(secret),
             created_ms=int(self._unix_s() * 1e3),
         )
 
         def edit(current: ApiKey | None) -> ApiKey:
-            return made if current is None else replace(current, role=role)
+            return made if current is None else _changed(current, body)
 
         shape, outcome = await self.change(name, edit, asked, response)
         missing = await self._unconfirmed(shape.version, asked)
@@ -99,7 +100,7 @@ class Keys(Objects[ApiKey]):
     async def patch(
         self, name: str, patch: Mapping[str, Any], asked: Write, response: Response
     ) -> rest.DeclaredShape:
-        """Give it another role."""
+        """Give it another role or tenant."""
         shape = await super().patch(name, patch, asked, response)
         _refuse(name, await self._unconfirmed(shape.version, asked))
         return shape
@@ -180,7 +181,7 @@ def add_keys(router: APIRouter, keys: Keys) -> None:
     async def put(name: Name, asked: WriteAsked, request: Request, response: Response) -> Any:
         body = await parsed_body(request, rest.ApiKeyPut)
         body.name_like(name)
-        return await keys.put_key(name, body.role, asked, response)
+        return await keys.put_key(name, body, asked, response)
 
     add_patch_and_delete(router, keys)
 
@@ -190,7 +191,7 @@ def _kind(known: KnownDesired, access: Access) -> Kind[ApiKey]:
         assert isinstance(body, rest.ApiKeyPut)
         assert current is not None
         body.name_like(current.name)
-        return replace(current, role=body.role)
+        return _changed(current, body)
 
     def shape(stored: Stored[ApiKey], staleness_ms: float) -> rest.ApiKeyView:
         return rest.ApiKeyView.of(stored, staleness_ms=staleness_ms)
@@ -216,6 +217,10 @@ def _kind(known: KnownDesired, access: Access) -> Kind[ApiKey]:
         shape=shape,
         guard=guard,
     )
+
+
+def _changed(key: ApiKey, body: rest.ApiKeyPut) -> ApiKey:
+    return replace(key, role=body.role, tenant=body.tenant)
 
 
 def _key(known: KnownDesired, name: str) -> ApiKey | None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from axiom_common.model.adapter import AdapterSpec, is_managed
 from axiom_common.model.engine import EngineState
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
-from axiom_common.model.tenant import Tenant
 from axiom_common.ports.engine import SGLANG
 
 
@@ -87,14 +86,15 @@ class Catalog:
         if before is not None:
             self._forget(before)
 
-    def resolve(self, name: str, tenant: Tenant) -> Target | None:
-        """What `name` means to a tenant; None when it may not use it, or nothing has it.
+    def resolve(self, name: str, tenant: str | None) -> Target | None:
+        """What `name` means to a tenant, or to who may look at all of them (`tenant` None); None
+        when it may not use it, or nothing has it.
 
         What is declared goes before what engines say of themselves.
         """
         spec = self._adapters.get(name)
         if spec is not None:
-            if spec.tenant != tenant.name:
+            if tenant is not None and spec.tenant != tenant:
                 return None
             return Target(base_model=spec.base_model, adapter=spec.engine_name, spec=spec)
         if name in self._base_models or name in self._of_base:
@@ -108,7 +108,7 @@ class Catalog:
             base_model=base_model, adapter=EngineAdapter(name), excluded=tuple(sorted(others))
         )
 
-    def entries(self, tenant: Tenant) -> list[ModelEntry]:
+    def entries(self, tenant: str) -> list[ModelEntry]:
         """All names a tenant may use: base models first, each group by name."""
         names = {*self._adapters, *self._base_models, *self._of_base, *self._unmanaged}
         targets = [(name, self.resolve(name, tenant)) for name in names]

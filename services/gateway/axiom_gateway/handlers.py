@@ -11,7 +11,6 @@ import msgspec
 
 from axiom_common.model.ids import BASE
 from axiom_common.model.reason import Reason
-from axiom_common.model.tenant import DEFAULT_TENANT, Tenant
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.tracing import Span, Tracer
 from axiom_common.runtime.lifecycle import Owner
@@ -178,7 +177,7 @@ class V1:
                     id=decision_id,
                     request_id=request_id,
                     request=request,
-                    target=self._target(request.model, _tenant(exchange)),
+                    target=self._target(request.model, self._access.tenant(exchange)),
                     profile=self._profile(exchange),
                     exchange=exchange,
                     arrived_ms=arrived_ms,
@@ -226,7 +225,7 @@ class V1:
         await self._started.wait()
         return self._clock.now_ms() - began_ms
 
-    def _target(self, name: str, tenant: Tenant) -> Target:
+    def _target(self, name: str, tenant: str) -> Target:
         target = self._catalog.resolve(name, tenant)
         if target is not None:
             return target
@@ -250,13 +249,13 @@ class V1:
 
     async def _list_models(self, exchange: Exchange) -> None:
         await self._until_started()
-        entries = self._catalog.entries(_tenant(exchange))
+        entries = self._catalog.entries(self._access.tenant(exchange))
         models = {"object": "list", "data": [_model(entry) for entry in entries]}
         await exchange.answer(200, msgspec.json.encode(models))
 
     async def _get_model(self, exchange: Exchange, name: str) -> None:
         await self._until_started()
-        target = self._target(name, _tenant(exchange))
+        target = self._target(name, self._access.tenant(exchange))
         parent = None if target.adapter == BASE else target.base_model
         await exchange.answer(
             200, msgspec.json.encode(_model(ModelEntry(name=name, parent=parent)))
@@ -274,12 +273,6 @@ def _label(path: str) -> str:
     if path in _ENDPOINTS:
         return path
     return MODELS if path == MODELS or path.startswith(MODELS + "/") else OTHER
-
-
-def _tenant(exchange: Exchange) -> Tenant:
-    """Who asks: no key says so, and everybody is the default tenant."""
-    del exchange
-    return DEFAULT_TENANT
 
 
 def _request_id(exchange: Exchange, otherwise: str) -> str:
