@@ -27,6 +27,9 @@ from axiom_gateway.asgi import App, Receive, Scope, Send
 OWN_KEY = "admin-key-file"
 """What the key is called that a gateway has from its settings."""
 _GIVEN = re.compile(rf"bearer +([!-~]{{1,{SECRET_MAX}}}) *", re.IGNORECASE)
+HEARD_MAX = 1024
+HEARD_BYTES_MAX = 256
+"""Headers of /v1 that are remembered with their keys: how many, how long each."""
 _KEY = "axiom.key"
 """In the scope of a request: the ApiKey that it came with."""
 
@@ -60,10 +63,12 @@ class Access:
             digest = digest_of(admin_secret)
             self._own[digest] = ApiKey(name=OWN_KEY, role=Role.ADMIN, digest=digest)
         self._by_digest = self._own
+        self._heard: dict[bytes, ApiKey | None] = {}
 
     def keys_changed(self, keys: Mapping[str, ApiKey]) -> None:
         """These are all keys from now on."""
         self._by_digest = {key.digest: key for key in keys.values()} | self._own
+        self._heard.clear()
 
     @property
     def has_own(self) -> bool:
@@ -83,10 +88,18 @@ class Access:
             raise UnavailableError("which keys there are is not known yet")
         raise UnauthenticatedError("the key is not valid")
 
-    def key_if_any(self, authorization: Sequence[str]) -> ApiKey | None:
-        """The key in a request's Authorization headers; None for another word, or several."""
-        secret = _secret_in(authorization)
-        return None if secret is None else self._by_digest.get(digest_of(secret))
+    def key_of(self, authorization: bytes) -> ApiKey | None:
+        """The key in an Authorization header, None for another word. Most clients send the same one
+        again and again: then it costs a look-up."""
+        if authorization in self._heard:
+            return self._heard[authorization]
+        secret = _secret_in([authorization.decode("latin-1")])
+        key = None if secret is None else self._by_digest.get(digest_of(secret))
+        if len(authorization) <= HEARD_BYTES_MAX:
+            if len(self._heard) >= HEARD_MAX:
+                self._heard.clear()
+            self._heard[authorization] = key
+        return key
 
     def grants(self, key: ApiKey, needed: Role) -> bool:
         """Whether a key that a request came with grants this still."""

@@ -30,11 +30,12 @@ class V1Access:
     def tenant(self, exchange: Exchange) -> str:
         """The tenant of the key that a request came with, or the default one. Only once this
         gateway has started, as before it may know of no keys; ApiError as of `admit`."""
-        if exchange.raw_header(_AUTHORIZATION) is None:
+        given = exchange.raw_header(_AUTHORIZATION)
+        if given is None:
             return DEFAULT_TENANT.name
-        if self._required:
-            return self._key(exchange).tenant
-        key = self._access.key_if_any(exchange.all_headers(headers.AUTHORIZATION))
+        key = self._access.key_of(given)
+        if key is None and self._required:
+            key = self._key(exchange)
         return DEFAULT_TENANT.name if key is None else key.tenant
 
     def _key(self, exchange: Exchange) -> ApiKey:
