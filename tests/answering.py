@@ -24,5 +24,5 @@ async def server(
 
 
 def problem(status: int, detail: str, code: str = "c") -> web.Response:
-    body = rest.Problem(type="t", title="t", status=status, detail=detail, code=code)
+    body = rest.Problem(type="t", title="t", status=status, detail=detail, code=code, path="p")
     return web.Response(body=body.model_dump_json(), status=status)

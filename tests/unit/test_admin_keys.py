@@ -119,14 +119,14 @@ async def test_a_rotated_key_has_another_secret_and_the_same_role() -> None:
 @pytest.mark.parametrize(
     ("content", "given", "status", "path"),
     [
-        (b"", {}, 428, None),
+        (b"", {}, 428, "if-match"),
         (b'{"zz": 1}', ANYHOW, 400, "zz"),
-        (b"not json", ANYHOW, 400, None),
-        (b"0" * (5 << 20), ANYHOW, 413, None),
+        (b"not json", ANYHOW, 400, "body"),
+        (b"0" * (5 << 20), ANYHOW, 413, "body"),
     ],
 )
 async def test_a_rotation_that_says_too_little_or_too_much_changes_nothing(
-    content: bytes, given: dict[str, str], status: int, path: str | None
+    content: bytes, given: dict[str, str], status: int, path: str
 ) -> None:
     async with admin_api() as it:
         await put(it, "k", "operator")

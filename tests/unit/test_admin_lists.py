@@ -128,7 +128,7 @@ async def test_what_is_no_filter_order_or_limit_is_refused(parameter: str, text:
     async with admin_api() as it:
         refused = problem(await it.client.get("/adapters", params={parameter: text}))
         assert (refused.status, refused.code) == (400, "invalid-input")
-        assert (refused.path or "").partition(".")[0] == parameter
+        assert refused.path.partition(".")[0] == parameter
 
 
 async def test_there_are_only_so_many_filters() -> None:

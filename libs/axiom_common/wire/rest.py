@@ -286,11 +286,12 @@ class Status(Shape):
 
 
 class Problem(Shape):
-    """An error (RFC 9457). `code` is stable; `path` names the offending field, dotted."""
+    """An error (RFC 9457). `code` is stable; `path` names what it is about: a field of the
+    body, dotted, a parameter or a header; else `url`, `method`, `body` or `request`."""
 
     type: str
     title: str
     status: int
     detail: str
     code: str
-    path: str | None = None
+    path: str

@@ -80,13 +80,15 @@ class Access:
         UnauthenticatedError when it is none, UnavailableError while that can't be known."""
         secret = _secret_in(authorization)
         if secret is None:
-            raise UnauthenticatedError("a key is needed: Authorization: Bearer SECRET")
+            raise UnauthenticatedError(
+                "a key is needed: Authorization: Bearer SECRET", path=headers.AUTHORIZATION
+            )
         key = self._by_digest.get(digest_of(secret))
         if key is not None:
             return key
         if not self._known():
             raise UnavailableError("which keys there are is not known yet")
-        raise UnauthenticatedError("the key is not valid")
+        raise UnauthenticatedError("the key is not valid", path=headers.AUTHORIZATION)
 
     def key_of(self, authorization: bytes) -> ApiKey | None:
         """The key in an Authorization header, None for another word. Most clients send the same one
@@ -117,7 +119,10 @@ class Needs:
         """ForbiddenError when the caller's key grants less."""
         key = caller(request)
         if not key.role.grants(self.role):
-            raise ForbiddenError(f"this needs the role {self.role}, {key.name!r} has {key.role}")
+            raise ForbiddenError(
+                f"this needs the role {self.role}, {key.name!r} has {key.role}",
+                path=headers.AUTHORIZATION,
+            )
 
 
 def caller(request: HTTPConnection) -> ApiKey:
@@ -158,6 +163,6 @@ class Authenticated:
         try:
             key = self._access.key_in(given)
         except AxiomError as error:
-            await problem_of(error)(scope, receive, send)
+            await problem_of(error, scope)(scope, receive, send)
             return
         await self._app({**scope, _KEY: key}, receive, send)

@@ -10,8 +10,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
 from axiom_common.errors import InvalidInputError
-from axiom_common.wire import rest
+from axiom_common.wire import headers, rest
 from axiom_gateway.admin_problems import (
+    BODY,
     TooLargeError,
     TooSlowError,
     UnsupportedError,
@@ -43,9 +44,11 @@ async def parsed_if_any(request: Request, shape: type[_S]) -> _S:
 async def patch_in(request: Request) -> dict[str, Any]:
     """The body as a merge patch: a JSON object. UnsupportedError when it says that it is another
     kind of patch."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = request.headers.get(headers.CONTENT_TYPE, "").partition(";")[0].strip().lower()
     if kind not in ("", "application/json", rest.MERGE_PATCH_MEDIA_TYPE):
-        raise UnsupportedError(f"PATCH takes {rest.MERGE_PATCH_MEDIA_TYPE}")
+        raise UnsupportedError(
+            f"PATCH takes {rest.MERGE_PATCH_MEDIA_TYPE}", path=headers.CONTENT_TYPE
+        )
     try:
         return _OBJECT.validate_json(await bytes_of(request))
     except ValidationError as error:
@@ -60,11 +63,11 @@ async def bytes_of(request: Request) -> bytes:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > rest.BODY_BYTES_MAX:
-                    raise TooLargeError(f"the body is above {rest.BODY_BYTES_MAX} bytes")
+                    raise TooLargeError(f"the body is above {rest.BODY_BYTES_MAX} bytes", path=BODY)
     except TimeoutError as error:
-        raise TooSlowError(f"no whole body within {BODY_TIMEOUT_S:g} s") from error
+        raise TooSlowError(f"no whole body within {BODY_TIMEOUT_S:g} s", path=BODY) from error
     except ClientDisconnect as error:
-        raise InvalidInputError("the body ends too early") from error
+        raise InvalidInputError("the body ends too early", path=BODY) from error
     return bytes(body)
 
 

@@ -29,7 +29,7 @@ from axiom_gateway.admin_access import Needs
 from axiom_gateway.admin_bodies import may_take, parsed_if_any
 from axiom_gateway.admin_objects import TooManyError
 from axiom_gateway.admin_parameters import engine_in_path
-from axiom_gateway.admin_problems import AdminError
+from axiom_gateway.admin_problems import AdminError, NotThereError
 from axiom_gateway.admin_writes import Write, WriteAsked, etag_of
 from axiom_gateway.engine_facts import EngineFacts, serves_alone
 from axiom_gateway.everywhere import TRAVEL_MS, Everywhere, NotEverywhereError
@@ -82,12 +82,15 @@ class OrderDesk:
         if not wanted.force and serves_alone(facts, self._state.engines.values()):
             raise LastEngineError(
                 f"{engine} is the last that serves {facts.state.base_model!r}, whose requests "
-                "would be refused: with force it is done"
+                "would be refused: with force it is done",
+                path="engine",
             )
 
         def edit(current: EngineOrder | None) -> EngineOrder:
             if current is None and len(self._known.names(EngineOrder)) >= ORDERS_MAX:
-                raise TooManyError(f"there are {ORDERS_MAX} orders already: release some")
+                raise TooManyError(
+                    f"there are {ORDERS_MAX} orders already: release some", path="engine"
+                )
             note = current.note if current is not None else ""
             note = note if wanted.note is None else wanted.note
             return EngineOrder(region=self._region, engine=engine, kind=kind, note=note)
@@ -125,7 +128,9 @@ class OrderDesk:
         stands = self._known.one(EngineOrder, order.value.name)
         gone = stands is None and self._everywhere.gateway not in missing
         if gone or (stands is not None and _replaces(stands, order)):
-            raise OrderReplacedError(f"{order.value.engine} was given another order meanwhile")
+            raise OrderReplacedError(
+                f"{order.value.engine} was given another order meanwhile", path="engine"
+            )
         if missing:
             raise NotEverywhereError(f"the {order.value.kind} of {order.value.engine}", missing)
         # What peers sent last is at the engine by then.
@@ -149,7 +154,7 @@ class OrderDesk:
             region=self._region,
             engine=engine,
             order=order.value.kind if order else None,
-            order_note=order.value.note if order else None,
+            note=order.value.note if order else None,
             version=order.version if order else None,
             in_flight=use.in_flight,
             idle=use.idle,
@@ -175,7 +180,7 @@ def add_engine_orders(router: APIRouter, desk: OrderDesk) -> None:
     @router.post("/engines/{engine}:{verb}", dependencies=needs, include_in_schema=False)
     async def other(engine: str, verb: str) -> None:
         del engine
-        raise NotFoundError(f"engines have no verb {verb!r}: cordon, drain, release")
+        raise NotThereError(f"engines have no verb {verb!r}: cordon, drain, release", path="verb")
 
 
 def _add_order(router: APIRouter, desk: OrderDesk, kind: OrderKind, needs: list[Any]) -> None:

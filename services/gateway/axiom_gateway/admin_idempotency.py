@@ -42,7 +42,7 @@ KEY_PATTERN = r"^[\x21-\x7e]{1,255}$"
 _KEY = re.compile(KEY_PATTERN)
 _WRITES = ("PUT", "PATCH", "DELETE", "POST")
 _SECRET = "secret"
-_KEPT_HEADERS = ("content-type", headers.ETAG, headers.OUTCOME)
+_KEPT_HEADERS = (headers.CONTENT_TYPE, headers.ETAG, headers.OUTCOME)
 
 
 class RequestUnderWayError(AdminError):
@@ -79,7 +79,7 @@ class Idempotent:
             body = await bytes_of(request)
             await _Once(self._app, self._bucket, request, key, body).run(send)
         except AxiomError as error:
-            await problem_of(error)(scope, receive, send)
+            await problem_of(error, scope)(scope, receive, send)
 
 
 class _Once:
@@ -120,11 +120,16 @@ class _Once:
                 continue
             record = decode(entry.value)
             if record.asked != self._asked:
-                raise KeyReusedError("this idempotency key came with another request before")
+                raise KeyReusedError(
+                    "this idempotency key came with another request before",
+                    path=headers.IDEMPOTENCY_KEY,
+                )
             if record.answer is not None:
                 return record.answer, entry.revision
             break
-        raise RequestUnderWayError("the first request with this idempotency key is under way")
+        raise RequestUnderWayError(
+            "the first request with this idempotency key is under way", path=headers.IDEMPOTENCY_KEY
+        )
 
     async def _answer(self) -> list[Message]:
         """What the app answers."""

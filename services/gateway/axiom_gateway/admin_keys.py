@@ -41,7 +41,9 @@ class LastAdminKeyError(AdminError):
     status = HTTPStatus.CONFLICT
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name!r} is the last key of an admin: make another one first")
+        super().__init__(
+            f"{name!r} is the last key of an admin: make another one first", path="name"
+        )
 
 
 class Keys(Objects[ApiKey]):

@@ -219,9 +219,11 @@ def _position(cursor: str, digest: str, shape: type[BaseModel], order: Order) ->
         if given == digest and value is not None:
             value = _kind(shape, order.path, parameter="sort").adapter.validate_python(value)
     except (ValueError, InvalidInputError) as error:
-        raise WrongCursorError("cursor: not one of this API") from error
+        raise WrongCursorError("cursor: not one of this API", path="cursor") from error
     if given != digest:
-        raise WrongCursorError("cursor: it is of another list, or of other filters or order")
+        raise WrongCursorError(
+            "cursor: it is of another list, or of other filters or order", path="cursor"
+        )
     return Position(id=id_, value=value)
 
 

@@ -187,7 +187,9 @@ class Objects(Generic[T]):
             value = edit(current)
             self.kind.guard(name, value)
             if current is None and len(self._known.names(self.kind.of)) >= self.kind.count_max:
-                raise TooManyError(f"there are {self.kind.count_max} {self.kind.path} already")
+                raise TooManyError(
+                    f"there are {self.kind.count_max} {self.kind.path} already", path="name"
+                )
             return value
 
         written = await self._written(

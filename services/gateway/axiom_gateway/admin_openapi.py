@@ -23,7 +23,7 @@ from axiom_common.wire import examples, headers, rest
 from axiom_gateway.admin_access import Needs, role_of
 from axiom_gateway.admin_idempotency import KEY_PATTERN, remembers
 from axiom_gateway.admin_lists import list_fields
-from axiom_gateway.admin_problems import CODES
+from axiom_gateway.admin_problems import BODY, CODES, METHOD, REQUEST
 
 ROLE = "x-role"
 """Of an operation: the least role that it needs."""
@@ -72,6 +72,23 @@ _ERROR_HEADERS: dict[int, dict[str, Any]] = {
     405: {headers.ALLOW: {"schema": _TEXT, "example": "GET, PUT"}},
     429: {headers.RETRY_AFTER: {"schema": {"type": "integer"}, "example": 2}},
     503: {headers.RETRY_AFTER: {"schema": {"type": "integer"}, "example": 2}},
+}
+_ERROR_PATHS = {
+    400: "rank",
+    401: headers.AUTHORIZATION,
+    403: headers.AUTHORIZATION,
+    404: "name",
+    405: METHOD,
+    408: BODY,
+    409: "name",
+    412: headers.IF_MATCH,
+    413: BODY,
+    415: headers.CONTENT_TYPE,
+    422: headers.IDEMPOTENCY_KEY,
+    428: headers.IF_MATCH,
+    429: REQUEST,
+    500: REQUEST,
+    503: REQUEST,
 }
 
 
@@ -187,13 +204,13 @@ def _describe_answers(
 def _error(status: int) -> dict[str, Any]:
     title = HTTPStatus(status).phrase
     codes = CODES[status]
-    path = {"path": "rank"} if status == HTTPStatus.BAD_REQUEST else {}
     example = {
         "type": f"urn:axiom:problem:{codes[0]}",
         "title": title,
         "status": status,
         "detail": "what is wrong, in words",
         "code": codes[0],
+        "path": _ERROR_PATHS[status],
     }
     return {
         "description": f"{title}: {', '.join(codes)}",
@@ -201,7 +218,7 @@ def _error(status: int) -> dict[str, Any]:
         "content": {
             rest.PROBLEM_MEDIA_TYPE: {
                 "schema": {"$ref": "#/components/schemas/Problem"},
-                "example": example | path,
+                "example": example,
             }
         },
     }

@@ -1,4 +1,6 @@
-"""The admin API's errors: problem documents (RFC 9457), each with a stable code (`CODES`)."""
+"""The admin API's errors: problem documents (RFC 9457), each with a stable code (`CODES`) and the
+part of the request that it is about (`path`): a field of the body, dotted, a parameter or a header
+by its name; else `url`, `method` or `body`, and `request` where no part of it is to blame."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.routing import Match
 
 from axiom_common.errors import (
@@ -23,6 +26,7 @@ from axiom_common.errors import (
     UnavailableError,
 )
 from axiom_common.wire import headers, rest
+from axiom_gateway.asgi import Scope
 from axiom_gateway.watch import TooManyWatchersError
 
 CODES: dict[int, tuple[str, ...]] = {
@@ -56,14 +60,28 @@ CHALLENGE = 'Bearer realm="axiom"'
 """What a refusal for want of a key asks for."""
 DETAIL_MAX, PATH_MAX = 500, 100
 """Characters of what a client sent that its problem says back."""
+BODY, METHOD, REQUEST, URL = "body", "method", "request", "url"
+"""As `path`: what is no field, no parameter and no header."""
 _LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class AdminError(AxiomError):
-    """An error that only this API has, with its status."""
+    """An error that only this API has, with its status. `path`: which part of the request it is
+    about."""
 
     status: ClassVar[HTTPStatus]
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class NotThereError(AdminError):
+    """What the part of the request names is not there; NotFoundError: what its path names."""
+
+    code = "not-found"
+    status = HTTPStatus.NOT_FOUND
 
 
 class UnauthenticatedError(AdminError):
@@ -117,12 +135,12 @@ def answer_errors_as_problems(app: FastAPI) -> None:
 def first_of(errors: list[Any]) -> InvalidInputError:
     """The first of pydantic's errors, and how many more there are."""
     found = errors[0]
-    path = ".".join(str(part) for part in found["loc"])[:PATH_MAX] or None
+    path = ".".join(str(part) for part in found["loc"])[:PATH_MAX] or BODY
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return InvalidInputError(f"{path or 'body'}: {found['msg']}{more}", path=path)
+    return InvalidInputError(f"{path}: {found['msg']}{more}", path=path)
 
 
-def _problem(code: str, status: int, detail: str, *, path: str | None = None) -> Response:
+def _problem(code: str, status: int, detail: str, *, path: str) -> Response:
     problem = rest.Problem(
         type=f"urn:axiom:problem:{code}",
         title=HTTPStatus(status).phrase,
@@ -131,17 +149,15 @@ def _problem(code: str, status: int, detail: str, *, path: str | None = None) ->
         code=code,
         path=path,
     )
-    response = Response(
-        problem.model_dump_json(exclude_none=True), status, media_type=rest.PROBLEM_MEDIA_TYPE
-    )
+    response = Response(problem.model_dump_json(), status, media_type=rest.PROBLEM_MEDIA_TYPE)
     if status in _LATER:
         response.headers[headers.RETRY_AFTER] = str(RETRY_AFTER_S)
     return response
 
 
-def problem_of(error: AxiomError) -> Response:
-    """The answer to an error."""
-    path = error.path if isinstance(error, InvalidInputError) else None
+def problem_of(error: AxiomError, scope: Scope) -> Response:
+    """The answer to an error of a request."""
+    path = _path_of(error, HTTPConnection(scope))
     response = _problem(error.code, _status_of(error), str(error), path=path)
     if isinstance(error, UnauthenticatedError):
         response.headers[headers.WWW_AUTHENTICATE] = CHALLENGE
@@ -157,9 +173,25 @@ def _status_of(error: AxiomError) -> HTTPStatus:
     )
 
 
-async def _on_axiom_error(_: Request, error: Exception) -> Response:
+def _path_of(error: AxiomError, request: HTTPConnection) -> str:
+    """The part of a request that an error is about."""
+    if isinstance(error, AdminError):
+        return error.path
+    if isinstance(error, InvalidInputError):
+        return error.path or BODY
+    if isinstance(error, PreconditionError | PreconditionRequiredError):
+        only_none_match = (
+            headers.IF_NONE_MATCH in request.headers and headers.IF_MATCH not in request.headers
+        )
+        return headers.IF_NONE_MATCH if only_none_match else headers.IF_MATCH
+    if isinstance(error, NotFoundError | ConflictError):
+        return next(iter(request.path_params), URL)
+    return REQUEST
+
+
+async def _on_axiom_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AxiomError)
-    return problem_of(error)
+    return problem_of(error, request.scope)
 
 
 async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
@@ -172,8 +204,10 @@ async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
-    response = _problem(code, error.status_code, str(error.detail))
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+    wrong_method = error.status_code == HTTPStatus.METHOD_NOT_ALLOWED
+    path = METHOD if wrong_method else URL
+    response = _problem(code, error.status_code, str(error.detail), path=path)
+    if wrong_method:
         response.headers[headers.ALLOW] = ", ".join(_allowed(request))
     return response
 
@@ -193,4 +227,5 @@ def _allowed(request: Request) -> Iterable[str]:
 async def _on_defect(_: Request, error: Exception) -> Response:
     """Tells no more than that it is our fault; the server logs the exception."""
     del error
-    return _problem("internal", HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of the gateway")
+    told = "a defect of the gateway"
+    return _problem("internal", HTTPStatus.INTERNAL_SERVER_ERROR, told, path=REQUEST)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from axiom_common.errors import InvalidInputError
 from axiom_common.runtime.desired_store import ABSENT, ANY_VERSION, Outcome
 from axiom_common.wire import headers, rest
-from axiom_gateway.admin_problems import PATH_MAX, first_of
+from axiom_gateway.admin_problems import BODY, PATH_MAX, first_of
 
 NEVER = -3
 """As `if_version`: a version that no record has."""
@@ -93,7 +93,7 @@ def merged(current: BaseModel, patch: Mapping[str, Any], body: type[_B]) -> _B:
         raise first_of(error.errors(include_url=False)) from error
     except ValueError as error:
         # Of all JSON only an integer of thousands of digits can't be written again.
-        raise InvalidInputError("a number is too long") from error
+        raise InvalidInputError("a number is too long", path=BODY) from error
 
 
 def merge(target: Any, patch: Any) -> Any:

@@ -53,7 +53,7 @@ def routed(v1: App, beside: App) -> App:
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    await problem_of(NotFoundError("there is nothing at this path"))(scope, receive, send)
+    await problem_of(NotFoundError("there is nothing at this path"), scope)(scope, receive, send)
 
 
 class _Body:

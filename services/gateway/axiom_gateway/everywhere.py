@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from axiom_common.model.ids import GatewayId
 from axiom_common.ports.clock import Clock
-from axiom_gateway.admin_problems import AdminError
+from axiom_gateway.admin_problems import REQUEST, AdminError
 
 EVERYWHERE_MS = 5_000.0
 """How long a call waits for all of them."""
@@ -37,7 +37,9 @@ class NotEverywhereError(AdminError):
 
     def __init__(self, what: str, gateways: tuple[GatewayId, ...]) -> None:
         named = ", ".join(gateways)
-        super().__init__(f"{what} stands, but is not confirmed by {named}: ask again to wait on")
+        super().__init__(
+            f"{what} stands, but is not confirmed by {named}: ask again to wait on", path=REQUEST
+        )
 
 
 class Everywhere:
