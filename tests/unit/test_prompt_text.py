@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models
 
 from axiom_common.errors import SettingsError
 from axiom_common.model.ids import BASE, EngineAdapter
-from axiom_common.model.prefix import PrefixScope, PromptText, Untold
+from axiom_common.model.prefix import FINE_CHUNK_BYTES, PrefixScope, PromptText, Untold
 from axiom_common.model.vocabulary import VocabularyRefusal
 from axiom_common.runtime.settings import load_settings
 from axiom_gateway.openai_requests import Endpoint, parse
@@ -49,6 +49,29 @@ def test_a_prompt_begins_with_what_the_engine_puts_before_it(texts: PromptTexts)
         assert text_of(texts, "m", body, Endpoint.COMPLETIONS) == text
     assert text_of(texts, "m", CHAT) == TEXT
     assert text_of(texts, "m", CHAT | {"add_special_tokens": True}) == "<s>" + TEXT
+
+
+def test_a_prompt_that_fills_no_chunk_is_known_by_its_size(texts: PromptTexts) -> None:
+    def short(endpoint: Endpoint, **body: Any) -> bool:
+        members = parse(endpoint, json.dumps({"model": "m", **body}).encode()).members
+        is_short = texts.is_short(endpoint, "m", members)
+        told = texts.text_of(endpoint, "m", BASE, members)
+        assert isinstance(told, PromptText)
+        assert not is_short or len(told.text) < FINE_CHUNK_BYTES
+        return is_short
+
+    def chat(size: int) -> list[dict[str, str]]:
+        return [{"role": "user", "content": "x" * size}]
+
+    assert short(Endpoint.CHAT, messages=chat(1))
+    for size in range(100, 300):
+        short(Endpoint.CHAT, messages=chat(size))
+        short(Endpoint.COMPLETIONS, prompt="x" * size)
+    assert not short(Endpoint.CHAT, messages=chat(FINE_CHUNK_BYTES - len(TEXT) + 2))
+    tools = [{"type": "function", "function": {"name": "f" * 200, "parameters": {}}}]
+    assert not short(Endpoint.CHAT, messages=chat(1), tools=tools)
+    assert short(Endpoint.COMPLETIONS, prompt="hi")
+    assert not short(Endpoint.COMPLETIONS, prompt=[1, 2])
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ class Untold(StrEnum):
     """It failed over these messages; the engine will answer so too."""
     OVER_LIMIT = "over-limit"
     """It is longer, or its rendering takes longer, than is allowed here."""
+    SHORT = "short"
+    """It fills no chunk, so no fact can tell of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

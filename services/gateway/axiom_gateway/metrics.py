@@ -92,10 +92,11 @@ class GatewayMetrics:
         """A message of the bus did not parse."""
         self._invalid.inc()
 
-    def prompt_text(self, untold: Untold | None, duration_ms: float) -> None:
-        """The text of a request's prompt was made, or is not known."""
+    def prompt_text(self, untold: Untold | None, duration_ms: float | None = None) -> None:
+        """The text of a request's prompt was made, or is not known; None: nobody tried."""
         self._prompt_texts["told" if untold is None else untold.value,] += 1
-        self._prompt_text.observe(duration_ms / 1e3)
+        if duration_ms is not None:
+            self._prompt_text.observe(duration_ms / 1e3)
 
     def matched(self, matched_tokens: int, cached_tokens: int) -> None:
         """What a decision took for held, and what the engine had cached."""

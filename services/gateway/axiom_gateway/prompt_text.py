@@ -26,8 +26,8 @@ from axiom_common.drivers.chat_template import (
 from axiom_common.drivers.prompt_files import PromptFiles, PromptFilesError, read_prompt_files
 from axiom_common.drivers.tokenizer_vocabulary import TokenizerVocabulary
 from axiom_common.errors import SettingsError
-from axiom_common.model.ids import EngineAdapter
-from axiom_common.model.prefix import PrefixScope, PromptText, Untold
+from axiom_common.model.ids import BASE, EngineAdapter
+from axiom_common.model.prefix import FINE_CHUNK_BYTES, PrefixScope, PromptText, Untold
 from axiom_common.model.vocabulary import VocabularyRefusal
 from axiom_gateway.chat_messages import MalformedError, TooManyError, UnsureError
 from axiom_gateway.chat_values import ChatValues, chat_values, continued
@@ -42,6 +42,7 @@ TOKENS_MAX = 4_096
 SALT_CHARS_MAX = 128
 SCOPES_MAX = 4_096
 TOKENIZER_REFUSED = "tokenizer-refused"
+_NO_WORD = {"messages": msgspec.Raw(b'[{"role":"user","content":""}]')}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class PromptTexts:
         engines, for templates that tell the date."""
         self._models = {one.base_model: _model_of(one) for one in prompts}
         self._now = now
+        self._framing_bytes = {name: self._framing_of(name) for name in self._models}
 
     def __contains__(self, base_model: str) -> bool:
         return base_model in self._models
@@ -89,6 +91,13 @@ class PromptTexts:
         """Of the tokenizer, as agents tell it; None where facts can't be exact."""
         model = self._models.get(base_model)
         return model.revision if model is not None and model.vocabulary is not None else None
+
+    def is_short(self, endpoint: Endpoint, base_model: str, members: Members) -> bool:
+        """Whether a prompt is so short that its text fills no chunk: most likely, and known without
+        rendering it. A template may make more of many messages; that costs credit for a chunk."""
+        if endpoint is Endpoint.COMPLETIONS and bytes(memoryview(members["prompt"])[:1]) != b'"':
+            return False
+        return size_of(members) + self._framing_bytes[base_model] < FINE_CHUNK_BYTES
 
     def text_of(
         self,
@@ -129,6 +138,11 @@ class PromptTexts:
         if isinstance(text, Untold):
             return text
         return PromptText(_seed(base_model, model.revision, adapter, salt), text)
+
+    def _framing_of(self, base_model: str) -> int:
+        """The bytes that a template puts around one message without a word."""
+        text = self.text_of(Endpoint.CHAT, base_model, BASE, _NO_WORD)
+        return len(text.text) if isinstance(text, PromptText) else 0
 
     def _chat(self, model: _Model, members: Members) -> bytes | Untold:
         values = chat_values(members)

@@ -44,6 +44,9 @@ class Prompts:
         base_model = target.base_model
         if base_model not in self._texts or not self._prefixes.may_match(base_model):
             return None
+        if self._texts.is_short(request.endpoint, base_model, request.members):
+            self._metrics.prompt_text(Untold.SHORT)
+            return None
         began_ms = self._clock.now_ms()
         text = self._texts.text_of(request.endpoint, base_model, target.adapter, request.members)
         untold = text if isinstance(text, Untold) else None
