@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import array
+import gc
 import random
+import resource
 import threading
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +41,7 @@ from axiom_common.state.prefix_index import (
     PrefixIndexTwin,
     shard_of,
 )
+from axiom_sim.workload.traces import shipped_azure
 
 CHUNKS = [0, 1, 2, 3, 1 << 56, (1 << 56) + 1, 5 << 56, (5 << 56) + 9, 2**64 - 1, 2**64 - 2]
 """Hashes of four shards, and the one that is nobody's."""
@@ -301,19 +307,86 @@ def test_a_look_up_beside_a_writer_is_never_deeper_than_some_true_state(make: Ma
 
 
 def test_shards_are_loaded_alike_by_prompts_that_share_a_long_prefix() -> None:
-    """Chi-squared over the shards of real links; 255 degrees of freedom, six sigma."""
     rng = random.Random(20)
-    scope = prefix.PrefixScope(base_model="base", revision="1")
     shared = rng.randbytes(100_000)
-    prompts = (shared + rng.randbytes(16_000) for _ in range(400))
-    links = {link for prompt in prompts for link in prefix.chain(scope, prompt)}
+    links = links_of(shared + rng.randbytes(16_000) for _ in range(400))
     assert 400 * 15 < len(links) < 400 * 17
+    assert_shards_are_loaded_alike(links)
+
+
+def test_shards_are_loaded_alike_by_the_prompts_of_a_trace() -> None:
+    """As long as they were, four bytes a token; what they said is not told."""
+    rng = random.Random(21)
+    words = [b" %x" % n for n in range(50_000)]
+    links = links_of(
+        b"".join(rng.choices(words, k=request.prompt_tokens)) for request in shipped_azure()[:500]
+    )
+    assert len(links) > 5_000
+    assert_shards_are_loaded_alike(links)
+
+
+def links_of(prompts: Iterable[bytes]) -> set[int]:
+    scope = prefix.PrefixScope(base_model="base", revision="1")
+    return {link for prompt in prompts for link in prefix.chain(scope, prompt)}
+
+
+def assert_shards_are_loaded_alike(links: set[int]) -> None:
+    """Chi-squared; 255 degrees of freedom, six sigma."""
     expected = len(links) / SHARDS
     counts = [0] * SHARDS
     for link in links:
         counts[shard_of(link)] += 1
     chi_squared = sum((count - expected) ** 2 / expected for count in counts)
     assert chi_squared < 255 + 6 * (2 * 255) ** 0.5
+
+
+@NEEDS_NATIVE
+def test_memory_goes_back_when_engines_go() -> None:
+    """Tables, and sets of holders: of what they took less than a fifth stays."""
+    index = native_index_or_twin(1 << 22)
+    messages = numbered_chunks(250_000, a_message=5_000)
+    start = resident_bytes()
+    for engine in range(6):
+        for message in messages:
+            index.apply(engine, message, NONE, HBM)
+    full = resident_bytes()
+    assert full - start > 250_000 * 28
+    for engine in range(6):
+        index.clear(engine)
+    assert index.entries == 0
+    assert resident_bytes() - start < (full - start) / 5
+
+
+def test_memory_of_the_twin_goes_back_when_engines_go() -> None:
+    messages = numbered_chunks(20_000, a_message=5_000)
+    tracemalloc.start()
+    try:
+        index = PrefixIndexTwin(1 << 22)
+        start, _ = tracemalloc.get_traced_memory()
+        for engine in range(3):
+            for message in messages:
+                index.apply(engine, message, NONE, HBM)
+        full, _ = tracemalloc.get_traced_memory()
+        for engine in range(3):
+            index.clear(engine)
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert full - start > 20_000 * 100
+    assert left - start < (full - start) / 5
+
+
+def numbered_chunks(count: int, *, a_message: int) -> list[bytes]:
+    told = np.zeros(count, np.dtype([("hash", "<u8"), ("tokens", "<u4")]))
+    told["hash"] = np.random.default_rng(4).integers(1, 2**64, count, dtype=np.uint64)
+    told["tokens"] = np.arange(count) % 512
+    return [told[at : at + a_message].tobytes() for at in range(0, count, a_message)]
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 def test_an_announced_chunk_is_twelve_bytes() -> None:

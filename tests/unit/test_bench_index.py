@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from axiom_cli.bench.index import AXIOM, BESIDE, CRATE, TWIN, IndexBenchOptions, figures_of
 from axiom_cli.bench.index_work import measure
 from axiom_common.runtime.native import is_native
@@ -35,6 +37,8 @@ def test_peers_stand_beside_axiom() -> None:
     crate = {"lookup_us": 2.0, "store_ns": 117.0}
     figures = figures_of(OPTIONS, {AXIOM: work, TWIN: work, CRATE: crate, BESIDE: beside})
     assert figures["lookup_512_us"] == {AXIOM: 1.5, TWIN: 1.5, CRATE: 2.0}
+    assert figures["lookup_512_of_peer"] == {CRATE: 0.75}
     assert figures["store_ns"][CRATE] == 117.0
     assert figures["lookup_us_under_writes"]["writing"] == {"p50": 0.3}
+    assert figures["lookup_under_writes_of_quiet"] == pytest.approx(1.5)
     assert figures["messages_per_s"] == 100_000

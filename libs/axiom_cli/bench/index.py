@@ -107,6 +107,11 @@ def figures_of(options: IndexBenchOptions, of_each: dict[str, dict[str, Any]]) -
             for name in (AXIOM, TWIN, DYNAMO, CRATE)
             if name in of_each
         },
+        "lookup_512_of_peer": {
+            name: own["lookup_us"] / of_each[name]["lookup_us"]
+            for name in (DYNAMO, CRATE)
+            if name in of_each
+        },
         "store_ns": {
             f"{name}{size}": of_each[name][f"store_ns{size}"]
             for name, sizes in _STORED.items()
@@ -122,4 +127,6 @@ def figures_of(options: IndexBenchOptions, of_each: dict[str, dict[str, Any]]) -
         beside = of_each[BESIDE]
         figures["lookup_us_under_writes"] = {key: beside[key] for key in ("quiet", "writing")}
         figures["messages_per_s"] = beside["messages_per_s"]
+        quiet, writing = beside["quiet"]["p50"], beside["writing"]["p50"]
+        figures["lookup_under_writes_of_quiet"] = writing / quiet
     return figures

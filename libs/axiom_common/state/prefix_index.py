@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -157,8 +157,7 @@ class PrefixIndexTwin:
     def clear(self, engine: int) -> None:
         _check(engine, ANY_TIER)
         self._snapshots.pop(engine, None)
-        for link in self._held_by(engine):
-            self._release(engine, link, _IN_ANY | _IN_HBM)
+        self._retain(engine, {})
 
     def snapshot_begin(self, engine: int, seq: int) -> None:
         _check(engine, ANY_TIER)
@@ -187,9 +186,7 @@ class PrefixIndexTwin:
         if snapshot is None or snapshot.seq != seq:
             return False
         del self._snapshots[engine]
-        for link in self._held_by(engine):
-            held, _ = snapshot.told.get(link, (0, 0))
-            self._release(engine, link, (_IN_ANY | _IN_HBM) & ~held)
+        self._retain(engine, snapshot.told)
         return True
 
     def lookup(self, chain: Buffer) -> tuple[bytes, bytes]:
@@ -266,10 +263,17 @@ class PrefixIndexTwin:
             del shard[link]
         self._dropped += too_many
 
-    def _held_by(self, engine: int) -> Iterator[int]:
+    def _retain(self, engine: int, told: Mapping[int, tuple[int, int]]) -> None:
+        """Of what the engine holds leave the planes that were told of."""
         bit = 1 << engine
-        for shard in self._shards:
-            yield from [link for link, entry in shard.items() if entry.held & bit]
+        for number, shard in enumerate(self._shards):
+            known = [link for link, entry in shard.items() if entry.held & bit]
+            for link in known:
+                held, _ = told.get(link, (0, 0))
+                self._release(engine, link, (_IN_ANY | _IN_HBM) & ~held)
+            if known:
+                # A dict keeps the room of what went; its copy does not.
+                self._shards[number] = dict(shard)
 
 
 class _Found:

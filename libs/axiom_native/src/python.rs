@@ -14,6 +14,8 @@ use crate::index::{ANNOUNCED, HASH, Index, SHARDS, Tier};
 const SURFACE: u32 = 2;
 /// Bytes of a message above which its call lets the interpreter's lock go: 512 chunks.
 const KEEP_LOCK_BYTES: usize = 512 * ANNOUNCED;
+/// Likewise of a chain: one of which each chunk is another engine's last takes 25 us by 1,024.
+const KEEP_LOCK_CHAIN_BYTES: usize = 1_024 * HASH;
 
 /// `axiom_common.state.prefix_index.PrefixIndex`, compiled.
 #[pyclass(frozen, module = "axiom_native")]
@@ -86,7 +88,12 @@ impl PrefixIndex {
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         let chain = Items::of(chain, HASH)?;
         let mut found = Found::default();
-        self.0.lookup(chain.bytes(), &mut found);
+        let chain = chain.bytes();
+        if chain.len() <= KEEP_LOCK_CHAIN_BYTES {
+            self.0.lookup(chain, &mut found);
+        } else {
+            py.detach(|| self.0.lookup(chain, &mut found));
+        }
         let (any_tier, hbm) = found.rows();
         let any_tier = PyBytes::new(py, bytes_of(any_tier));
         let hbm = hbm.map_or_else(|| any_tier.clone(), |rows| PyBytes::new(py, bytes_of(rows)));
