@@ -218,7 +218,7 @@ async def test_the_commands_of_engines(place: Place) -> None:
         told("list", "--filter", "order=cordon", "--json"), told("show", first), told("list")
     )
     (only,) = json.loads(listed[1])["engines"]
-    assert (only["engine"], only["order"], only["order_note"]) == (first, "cordon", "[b]fan[/b]")
+    assert (only["engine"], only["order"], only["note"]) == (first, "cordon", "[b]fan[/b]")
     assert shown[0] == table[0] == 0
     assert "cordon" in shown[1]
     assert all(engine in table[1] for engine in place.stack.options.engine_ids)

@@ -224,11 +224,11 @@ async def test_who_is_cut_off_is_named_and_the_order_stands_until_it_is_back() -
         assert problem(refused) == (503, "not-everywhere")
         assert "two" in refused.json["detail"]
         seen = (await one.get(f"/admin/v1/engines/{engine.id}")).json
-        assert (seen["order"], seen["order_note"]) == ("drain", "new fan")
+        assert (seen["order"], seen["note"]) == ("drain", "new fan")
         assert (await one.ask(BASE_MODEL)).engine == other.id
         await two.bus.reconnect()
         again = await order(one, engine, "drain")
-        assert (again.status, again.json["order_note"]) == (200, "new fan")
+        assert (again.status, again.json["note"]) == (200, "new fan")
 
 
 async def test_who_says_goodbye_is_not_waited_for_and_who_falls_silent_is() -> None:
@@ -266,7 +266,7 @@ async def test_orders_are_idempotent_can_be_tried_out_and_are_released() -> None
         again = await order(two, engine, "cordon")
         assert again.json == first.json | {"idle": again.json["idle"]}
         changed = await order(two, engine, "drain", b'{"note": ""}')
-        assert (changed.json["order"], changed.json["order_note"]) == ("drain", "")
+        assert (changed.json["order"], changed.json["note"]) == ("drain", "")
         stale = await one.post(
             f"/admin/v1/engines/{engine.id}:cordon", b"", **{"if-match": first.headers["etag"]}
         )

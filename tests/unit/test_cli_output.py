@@ -1,4 +1,4 @@
-"""How commands tell errors: one line or one JSON object, and the exit code."""
+"""How commands tell errors: one line or one JSON object, and the exit code; tables that fit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import json
 
 import pytest
 import typer
+from rich.console import Console
 
+from axiom_cli.commands.engines import engine_table
 from axiom_cli.output import print_figures, told_errors
 from axiom_common.errors import InvalidInputError, SettingsError, UnavailableError
+from axiom_common.wire import examples
+from axiom_common.wire.views import EngineView
 
 AWAY = UnavailableError("no gateway answers\n at x")
 
@@ -82,3 +86,26 @@ def test_figures_are_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> Non
 def test_figures_that_json_lacks_are_a_defect() -> None:
     with pytest.raises(ValueError, match="Out of range"):
         print_figures({"p99": float("nan")})
+
+
+def test_engines_fit_a_terminal_of_80_columns_with_order_and_note() -> None:
+    (example,) = (one for one in examples.REST if isinstance(one, EngineView))
+    drained = {"engine": "node-1.engine-2", "base_model": "sim-8b", "status": "ready"}
+    orders = {"order": "drain", "idle": True, "note": "new fan"}
+    console = Console(width=80, highlight=False)
+    with console.capture() as told:
+        console.print(engine_table(example.model_copy(update=drained | orders)))
+    over, head, row = told.get().splitlines()
+    assert over.split() == ["base", "in", "runs/"]
+    assert head.split() == [
+        "engine",
+        "model",
+        "status",
+        "order",
+        "flight",
+        "waits",
+        "slots",
+        "note",
+    ]
+    assert row.split()[:5] == ["node-1.engine-2", "sim-8b", "ready", "drain,", "idle"]
+    assert row.rstrip().endswith(" new fan")

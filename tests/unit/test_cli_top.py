@@ -62,7 +62,7 @@ ENGINE = EngineView(
     registered=("old~1", "sql~2", "spare~1"),
     failures=(),
     order=None,
-    order_note=None,
+    note=None,
     in_flight=5,
     idle=False,
 )

@@ -42,7 +42,7 @@ async def list_command(
     if as_json:
         print_figures({"engines": [one.model_dump(mode="json") for one in engines]})
     else:
-        table_console().print(_table(*engines))
+        table_console().print(engine_table(*engines))
 
 
 @app.command("show")
@@ -55,7 +55,7 @@ async def show_command(target: Target, engine: EngineName, as_json: AsJson = Fal
         print_figures({"engine": seen.model_dump(mode="json")})
         return
     console = table_console()
-    console.print(_table(seen))
+    console.print(engine_table(seen))
     residents = plain_table("adapter", "state", "known from")
     for one in seen.residents:
         residents.add_row(in_flight(one), one.state, one.source)
@@ -148,9 +148,10 @@ def _tell(view: EngineOrderView, what: str, *, as_json: bool, dry_run: bool = Fa
         table_console().print(f"{told} {what}", markup=False, soft_wrap=True)
 
 
-def _table(*engines: EngineView) -> Table:
-    numbers = ("in flight", "runs/waits", "adapters")
-    table = plain_table("engine", "base model", "status", "order", *numbers, "note", right=numbers)
+def engine_table(*engines: EngineView) -> Table:
+    """One row an engine, for 80 columns where names are short."""
+    numbers = ("in\nflight", "runs/\nwaits", "slots")
+    table = plain_table("engine", "base\nmodel", "status", "order", *numbers, "note", right=numbers)
     table.columns[0].no_wrap = True
     for one in engines:
         order = one.order or "–"
@@ -162,6 +163,6 @@ def _table(*engines: EngineView) -> Table:
             str(one.in_flight),
             f"{one.running}/{one.waiting}",
             f"{len(one.residents)}/{one.hbm_slots}",
-            escape(one.order_note or ""),
+            escape(one.note or ""),
         )
     return table

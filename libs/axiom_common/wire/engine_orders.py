@@ -36,7 +36,7 @@ class EngineOrderView(Shape):
     region: str
     engine: str
     order: str | None
-    order_note: str | None
+    note: str | None
     version: int | None
     in_flight: int
     idle: bool | None

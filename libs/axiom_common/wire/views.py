@@ -216,7 +216,7 @@ class EngineView(_Figures):
     registered: tuple[str, ...]
     failures: tuple[FailureView, ...]
     order: str | None
-    order_note: str | None
+    note: str | None
     in_flight: int
     idle: bool | None
 
@@ -248,7 +248,7 @@ class EngineView(_Figures):
                 for f in engine.failures
             ),
             order=use.order.kind if use.order else None,
-            order_note=use.order.note if use.order else None,
+            note=use.order.note if use.order else None,
             in_flight=use.in_flight,
             idle=use.idle,
             **{name: getattr(engine, name) for name in EngineFigures._fields},
