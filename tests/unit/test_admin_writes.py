@@ -189,6 +189,46 @@ async def test_a_patch_is_a_merge_patch(kind: str | None, status: int) -> None:
             assert problem(answer).code == "unsupported-media-type"
 
 
+@pytest.mark.parametrize(
+    ("method", "url", "content"),
+    [
+        ("PUT", "/adapters/new", json.dumps(SPEC)),
+        ("PUT", "/models/new", "{}"),
+        ("PUT", "/profiles/new", "{}"),
+        ("PUT", "/keys/new", '{"role": "viewer"}'),
+        ("POST", "/keys/k:rotate", "{}"),
+    ],
+)
+async def test_a_body_that_says_it_is_no_json_is_refused(
+    method: str, url: str, content: str
+) -> None:
+    async with admin_api() as it:
+        await it.client.put("/keys/k", json={"role": "viewer"})
+        before = await it.bucket.list()
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx"):
+            given = {headers.IF_MATCH: "*", headers.CONTENT_TYPE: kind}
+            refused = problem(await it.client.request(method, url, content=content, headers=given))
+            assert (refused.code, refused.path) == ("unsupported-media-type", headers.CONTENT_TYPE)
+        assert await it.bucket.list() == before
+        for number, kind in enumerate(
+            ("application/octet-stream", "Application/JSON ; charset=utf-8")
+        ):
+            given = {headers.CONTENT_TYPE: kind}
+            given |= {headers.IF_MATCH: "*"} if method == "POST" else {}
+            fresh = url if method == "POST" else f"{url}{number}"
+            taken = await it.client.request(method, fresh, content=content, headers=given)
+            assert taken.status_code // 100 == 2
+
+
+async def test_of_no_body_its_type_does_not_matter() -> None:
+    """Some clients name one with every POST."""
+    async with admin_api() as it:
+        await it.client.put("/keys/k", json={"role": "viewer"})
+        given = {headers.IF_MATCH: "*", headers.CONTENT_TYPE: "application/x-www-form-urlencoded"}
+        rotated = await it.client.post("/keys/k:rotate", content=b"", headers=given)
+        assert rotated.status_code == 200
+
+
 async def test_there_is_nothing_to_patch_where_nothing_is() -> None:
     async with admin_api() as it:
         assert problem(await it.client.patch("/adapters/sql", json={})).code == "not-found"

@@ -21,22 +21,25 @@ from axiom_gateway.admin_problems import (
 
 BODY_TIMEOUT_S = 10.0
 REF = "#/components/schemas/{model}"
+_JSON = "application/json"
+_SAYS_NOTHING = ("", "application/octet-stream")
+"""The latter means bytes of whatever kind (RFC 9110, 8.3), and some clients name it by default."""
 _OBJECT = TypeAdapter(dict[str, Any])
 _S = TypeVar("_S", bound=BaseModel)
 
 
 async def parsed_body(request: Request, shape: type[_S]) -> _S:
-    """The body as JSON of this shape, whatever its content type says."""
+    """The body as JSON of this shape; UnsupportedError when it says that it is no JSON."""
     try:
-        return shape.model_validate_json(await bytes_of(request))
+        return shape.model_validate_json(await _json_of(request))
     except ValidationError as error:
         raise first_of(error.errors(include_url=False)) from error
 
 
 async def parsed_if_any(request: Request, shape: type[_S]) -> _S:
-    """The body as JSON of this shape, whose fields may all be left out; so may the body."""
+    """The same of a shape whose fields may all be left out; so may the body."""
     try:
-        return shape.model_validate_json(await bytes_of(request) or b"{}")
+        return shape.model_validate_json(await _json_of(request) or b"{}")
     except ValidationError as error:
         raise first_of(error.errors(include_url=False)) from error
 
@@ -44,15 +47,23 @@ async def parsed_if_any(request: Request, shape: type[_S]) -> _S:
 async def patch_in(request: Request) -> dict[str, Any]:
     """The body as a merge patch: a JSON object. UnsupportedError when it says that it is another
     kind of patch."""
-    kind = request.headers.get(headers.CONTENT_TYPE, "").partition(";")[0].strip().lower()
-    if kind not in ("", "application/json", rest.MERGE_PATCH_MEDIA_TYPE):
-        raise UnsupportedError(
-            f"PATCH takes {rest.MERGE_PATCH_MEDIA_TYPE}", path=headers.CONTENT_TYPE
-        )
     try:
-        return _OBJECT.validate_json(await bytes_of(request))
+        return _OBJECT.validate_json(await _json_of(request, rest.MERGE_PATCH_MEDIA_TYPE))
     except ValidationError as error:
         raise first_of(error.errors(include_url=False)) from error
+
+
+async def _json_of(request: Request, *more: str) -> bytes:
+    """The whole body, which says of itself that it is JSON, or one of `more`, or nothing. Where
+    there is none it does not matter: clients name a type there too."""
+    body = await bytes_of(request)
+    kind = request.headers.get(headers.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+    kinds = (*more, _JSON)
+    if body and kind not in (*_SAYS_NOTHING, *kinds):
+        raise UnsupportedError(
+            f"{request.method} takes {' or '.join(kinds)}", path=headers.CONTENT_TYPE
+        )
+    return body
 
 
 async def bytes_of(request: Request) -> bytes:
@@ -74,7 +85,7 @@ async def bytes_of(request: Request) -> bytes:
 def takes(shape: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI part of a body that a handler reads by itself."""
     schema = shape.model_json_schema(ref_template=REF)
-    return _request_body({"application/json": {"schema": schema}})
+    return _request_body({_JSON: {"schema": schema}})
 
 
 def may_take(shape: type[BaseModel]) -> dict[str, Any]:
