@@ -71,7 +71,16 @@ async def test_if_match_guards_every_change() -> None:
         second = await it.put("sql", SPEC | {"rank": 8}, {headers.IF_MATCH: first})
         assert second.status_code == 200
         assert second.json()["version"] == int(second.headers["etag"].strip('"'))
-        unmatched = (first, '"0"', f'"{"9" * 16}"', f'"{"9" * 5000}"', 'W/"2"', '""', '"abc"')
+        unmatched = (
+            first,
+            '"0"',
+            f'"{"9" * 16}"',
+            f'"{"9" * 5000}"',
+            'W/"2"',
+            '""',
+            '"abc"',
+            f'{first}, "0"',
+        )
         for etag in unmatched:
             stale = {headers.IF_MATCH: etag}
             for response in (
@@ -83,11 +92,13 @@ async def test_if_match_guards_every_change() -> None:
                 refused = problem(response)
                 assert (refused.status, refused.code) == (412, "precondition-failed")
         assert (await it.client.get("/adapters/sql")).headers["etag"] == second.headers["etag"]
-        for wrong in ("12", '"1", "2"', "W/*", '"1', "*, *"):
+        for wrong in ("12", '"1" "2"', '"1",', "W/*", '"1', "*, *", '"1", *'):
             refused = problem(await it.put("sql", SPEC, {headers.IF_MATCH: wrong}))
             assert (refused.status, refused.path) == (400, headers.IF_MATCH)
         patched = await it.client.patch(
-            "/adapters/sql", json={"rank": 4}, headers={headers.IF_MATCH: second.headers["etag"]}
+            "/adapters/sql",
+            json={"rank": 4},
+            headers={headers.IF_MATCH: f'"a,b",{second.headers["etag"]} , W/"1"'},
         )
         assert (patched.status_code, patched.json()["rank"]) == (200, 4)
         gone = await it.client.delete("/adapters/sql", headers={headers.IF_MATCH: "*"})

@@ -43,6 +43,9 @@ ABSENT = -2
 """As `if_version`: the record must not be there."""
 WHATEVER = -4
 """As `if_version`: what stands there, if anything, may be changed."""
+IfVersion = int | frozenset[int] | None
+"""On what a write depends: that the record is at this version, or at one of these, or what one of
+the names above says. None: on nothing, and what exists is not changed."""
 NO_VERSION = 0
 """Of a record that a dry run would have created."""
 
@@ -110,7 +113,7 @@ class DesiredStore:
         return tuple(sorted(found, key=lambda stored: stored.value.name))
 
     async def put(
-        self, wanted: T, *, if_version: int | None = None, dry_run: bool = False
+        self, wanted: T, *, if_version: IfVersion = None, dry_run: bool = False
     ) -> Written[T]:
         """Declare a value. The revision of an adapter is assigned here; the one of `wanted` is not
         looked at. NameTakenError when an adapter and a base model would share a name."""
@@ -128,7 +131,7 @@ class DesiredStore:
         name: str,
         edit: Callable[[T | None], T],
         *,
-        if_version: int | None = None,
+        if_version: IfVersion = None,
         dry_run: bool = False,
     ) -> Written[T]:
         """Declare what `edit` makes of the value that stands now. It is pure, keeps the name, and
@@ -150,7 +153,7 @@ class DesiredStore:
         kind: type[T],
         name: str,
         *,
-        if_version: int | None = None,
+        if_version: IfVersion = None,
         dry_run: bool = False,
     ) -> int:
         """Withdraw a value; NotFoundError when there is none. The registry's revision after it."""
@@ -199,7 +202,7 @@ class DesiredStore:
         return replace(value, revision=max(value.revision, floor + 1))
 
     async def _update(
-        self, wanted: T, current: Stored[T], if_version: int | None, *, dry_run: bool
+        self, wanted: T, current: Stored[T], if_version: IfVersion, *, dry_run: bool
     ) -> Written[T]:
         value = wanted
         if isinstance(wanted, AdapterSpec) and isinstance(current.value, AdapterSpec):
@@ -271,7 +274,7 @@ async def _against_others(attempt: Callable[[], Awaitable[R]]) -> R:
     return await attempt()
 
 
-def _check_version(current: Stored[T] | None, if_version: int | None) -> None:
+def _check_version(current: Stored[T] | None, if_version: IfVersion) -> None:
     if if_version in (None, WHATEVER):
         return
     if if_version == ABSENT:
@@ -279,8 +282,12 @@ def _check_version(current: Stored[T] | None, if_version: int | None) -> None:
             raise PreconditionError(f"the record is there, at version {current.version}")
     elif current is None:
         raise PreconditionError("there is no such record")
-    elif if_version not in (ANY_VERSION, current.version):
+    elif if_version != ANY_VERSION and current.version not in _versions(if_version):
         raise PreconditionError(f"the record is at version {current.version}")
+
+
+def _versions(if_version: IfVersion) -> frozenset[int | None]:
+    return if_version if isinstance(if_version, frozenset) else frozenset({if_version})
 
 
 def _first(wanted: T) -> T:

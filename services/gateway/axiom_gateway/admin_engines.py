@@ -21,7 +21,7 @@ from axiom_common.model.access import Role
 from axiom_common.model.engine_order import EngineOrder, OrderKind
 from axiom_common.model.ids import EngineId, RegionId
 from axiom_common.ports.clock import Clock
-from axiom_common.runtime.desired_store import WHATEVER, DesiredStore
+from axiom_common.runtime.desired_store import WHATEVER, DesiredStore, IfVersion
 from axiom_common.wire import headers
 from axiom_common.wire.desired import Stored
 from axiom_common.wire.engine_orders import EngineOrderPost, EngineOrderView, EngineReleasePost
@@ -204,5 +204,5 @@ def _replaces(stands: Stored[EngineOrder], order: Stored[EngineOrder]) -> bool:
     return stands.version > order.version and stands.value != order.value
 
 
-def _version_of(asked: Write) -> int:
+def _version_of(asked: Write) -> IfVersion:
     return WHATEVER if asked.if_version is None else asked.if_version

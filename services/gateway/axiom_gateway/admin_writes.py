@@ -13,25 +13,22 @@ from fastapi import Depends, Header, Query, Response
 from pydantic import BaseModel, ValidationError
 
 from axiom_common.errors import InvalidInputError
-from axiom_common.runtime.desired_store import ABSENT, ANY_VERSION, Outcome
+from axiom_common.runtime.desired_store import ABSENT, ANY_VERSION, IfVersion, Outcome
 from axiom_common.wire import headers, rest
 from axiom_gateway.admin_problems import BODY, PATH_MAX, first_of
 
-NEVER = -3
-"""As `if_version`: a version that no record has."""
 _ONE_ETAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
-_IF_MATCH = rf"^(\*|{_ONE_ETAG})$"
-_ETAG = re.compile(_ONE_ETAG)
+_IF_MATCH = rf"^(\*|{_ONE_ETAG}([ \t]*,[ \t]*{_ONE_ETAG})*)$"
+_ETAG, _ETAGS = re.compile(_ONE_ETAG), re.compile(_IF_MATCH)
 _OWN_ETAG = re.compile(r'"([0-9]{1,16})"')
 _B = TypeVar("_B", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """How to write. `if_version`: only on this version of the record, None without a precondition.
-    `dry_run`: check all, write nothing."""
+    """How to write. `dry_run`: check all, write nothing."""
 
-    if_version: int | None
+    if_version: IfVersion
     dry_run: bool
 
 
@@ -46,20 +43,20 @@ async def _write(
 WriteAsked = Annotated[Write, Depends(_write)]
 
 
-def _if_version(if_match: str | None, if_none_match: str | None) -> int | None:
+def _if_version(if_match: str | None, if_none_match: str | None) -> IfVersion:
     if if_none_match is not None:
         if if_none_match != "*":
             raise InvalidInputError("If-None-Match takes *", path=headers.IF_NONE_MATCH)
         # Nothing is there and not there.
-        return ABSENT if if_match is None else NEVER
+        return ABSENT if if_match is None else frozenset()
     if if_match is None:
         return None
     if if_match == "*":
         return ANY_VERSION
-    if not _ETAG.fullmatch(if_match):
-        raise InvalidInputError("If-Match takes one ETag or *", path=headers.IF_MATCH)
-    own = _OWN_ETAG.fullmatch(if_match)
-    return int(own[1]) if own else NEVER
+    if not _ETAGS.fullmatch(if_match):
+        raise InvalidInputError("If-Match takes ETags or *", path=headers.IF_MATCH)
+    own = (_OWN_ETAG.fullmatch(one) for one in _ETAG.findall(if_match))
+    return frozenset(int(one[1]) for one in own if one)
 
 
 def etag_of(version: int) -> str:
