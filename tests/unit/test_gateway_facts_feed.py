@@ -6,31 +6,30 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.engine_parts import engine_state
 from tests.fact_parts import FactTeller, Message
+from tests.facts_gateway import (
+    BASE_MODEL,
+    ENGINE,
+    NODE,
+    REGION,
+    REVISION,
+    TTL_MS,
+    FactsGateway,
+    report_of,
+)
 from tests.owner import TestOwner, task_owner
 
-from axiom_common.model.engine import NodeState
-from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId, engine_id
+from axiom_common.model.ids import EngineId, NodeId, engine_id
 from axiom_common.model.prefix import FactBatch, FactChanges
-from axiom_common.policy.profile import BUILT_IN
-from axiom_common.runtime.logging import Log
 from axiom_common.state.fact_ledger import Reach
 from axiom_common.state.fact_requests import ANSWER_MS, FIRST_MS, GIVEN_UP_MS
-from axiom_common.state.prefix_index import ROW, WITHDRAWN
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.clock import FakeClock, settle
 from axiom_common.wire import subjects
-from axiom_common.wire.schemas import FactKind, FactReport, FactRequest, decode, encode
-from axiom_gateway.facts_feed import SLICE_FACTS, TICK_MS, TOKENIZER_DIFFERS, FactsFeed
-from axiom_gateway.metrics import GatewayMetrics
-from axiom_gateway.prefixes import Prefixes
-from axiom_gateway.state import GatewayState
+from axiom_common.wire.schemas import FactRequest, decode, encode
+from axiom_gateway.facts_feed import SLICE_FACTS, TICK_MS, TOKENIZER_DIFFERS
 
-REGION, NODE, OTHER = RegionId("r"), NodeId("n"), NodeId("other")
-ENGINE = engine_id(NODE, "e")
-BASE_MODEL, REVISION = "base", "9c11"
-TTL_MS = 10_000.0
+OTHER = NodeId("other")
 
 
 async def at_once(call: Callable[[], bool | None]) -> bool | None:
@@ -39,35 +38,15 @@ async def at_once(call: Callable[[], bool | None]) -> bool | None:
     return call()
 
 
-class Setting:
-    """A feed on fakes with one engine in view, and agents that tell what a test wants."""
+class Setting(FactsGateway):
+    """On fakes, and agents that tell what a test wants."""
 
     def __init__(self, owner: TestOwner, entries_max: int = 256 * 1024) -> None:
-        self.owner = owner
         self.clock = FakeClock(1000.0)
         hub = FakeHub()
-        self.bus, self.agents = FakeBus(owner, hub), FakeBus(owner, hub)
-        self.metrics = GatewayMetrics()
-        self.state = GatewayState(self.clock, BUILT_IN)
-        self.prefixes = Prefixes(
-            self.clock,
-            self.state,
-            {BASE_MODEL: REVISION, "refused": None}.get,
-            lambda: 0.5,
-            entries_max=entries_max,
-            predicted_ttl_ms=TTL_MS,
-            run=at_once,
-        )
-        self.state.before_remove = self.prefixes.removed
-        self.feed = FactsFeed(
-            self.prefixes,
-            self.bus,
-            self.clock,
-            self.metrics,
-            Log("test", self.clock),
-            region=REGION,
-            gateway=GatewayId("gw"),
-        )
+        self.agents = FakeBus(owner, hub)
+        bus = FakeBus(owner, hub)
+        super().__init__(owner, bus, self.clock, run=at_once, entries_max=entries_max)
         self.asked: list[FactRequest] = []
 
     async def start(self) -> None:
@@ -75,53 +54,19 @@ class Setting:
             self.asked.append(decode(payload, FactRequest))
 
         await self.agents.subscribe(subjects.node_facts_wanted(REGION, NODE), asked)
-        await self.feed.start()
-        self.owner.create_task(self.feed.run(), name="facts")
-        self.see(ENGINE)
-
-    def see(self, *engines: EngineId, node: NodeId = NODE, base_model: str = BASE_MODEL) -> None:
-        """A node is told whole, with these engines and no others."""
-        states = tuple(engine_state(engine, base_model=base_model) for engine in engines)
-        told = NodeState(region=REGION, node=node, incarnation=1, seq=1, engines=states)
-        self.state.node_changed(told, heard=True)
+        await super().start()
 
     async def tell(
         self, *messages: Message, engine: EngineId = ENGINE, revision: str = REVISION
     ) -> None:
         for message in messages:
-            report = FactReport(
-                kind=FactKind(message.kind),
-                region=REGION,
-                node=NODE,
-                incarnation=message.incarnation,
-                engine=engine,
-                revision=revision,
-                seq=message.seq,
-                part=message.part,
-                parts=message.parts,
-                cleared=message.changes.cleared,
-                hbm=message.changes.hbm,
-                any_tier=message.changes.any_tier,
-            )
+            report = report_of(message, engine=engine, revision=revision)
             await self.agents.publish(subjects.node_facts(REGION, NODE), encode(report))
         await settle()
 
     async def tick(self) -> None:
         """The next turn of what runs all the time."""
         await self.clock.advance(TICK_MS)
-
-    def holders(self, link: int, base_model: str = BASE_MODEL) -> set[int]:
-        """Numbers of the engines that hold a link in any tier."""
-        _, in_any = self.prefixes.index_of(base_model).lookup(WITHDRAWN.pack(link))
-        return {number for number, _, _ in ROW.iter_unpack(in_any)}
-
-    def holds(self, *links: int) -> list[int]:
-        """Which of these links the engine holds."""
-        number = self.state.number(ENGINE)
-        return [link for link in links if number in self.holders(link)]
-
-    def counted(self, metric: str, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(f"axiom_gateway_{metric}", labels) or 0.0
 
 
 @pytest.fixture
@@ -347,17 +292,7 @@ async def test_what_is_void_while_it_is_on_its_way_leaves_nothing(
         (subjects.node_facts(REGION, NODE), b"?"),
         (
             subjects.node_facts(REGION, OTHER),
-            encode(
-                FactReport(
-                    kind=FactKind.STAND,
-                    region=REGION,
-                    node=NODE,
-                    incarnation=1,
-                    engine=ENGINE,
-                    revision=REVISION,
-                    seq=1,
-                )
-            ),
+            encode(report_of(Message("stand", 1, 1))),
         ),
     ],
     ids=["garbage", "of another node"],
