@@ -136,6 +136,23 @@ async def test_there_are_only_so_many_filters() -> None:
         many = [("filter", "rank>1")] * (rest.FILTERS_MAX + 1)
         assert (await it.client.get("/adapters", params=many[1:])).status_code == 200
         assert problem(await it.client.get("/adapters", params=many)).path == "filter"
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("/engines?sort=name", "engine"),
+        ("/engines?filter=name=x", "engine"),
+        ("/nodes?sort=-name", "node"),
+        ("/nodes?filter=engines.name=x", "engines.engine"),
+        ("/keys?sort=nope", "role"),
+    ],
+)
+async def test_who_names_no_field_is_told_which_there_are(query: str, field: str) -> None:
+    async with admin_api() as it:
+        refused = problem(await it.client.get(query))
+        assert refused.status == 400
+        assert f" {field}," in refused.detail
+
+
 
 
 def test_nobody_sorts_by_what_has_many_values() -> None:

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from http import HTTPStatus
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -41,6 +41,8 @@ _CURSOR: TypeAdapter[tuple[str, str, str | int | float | bool | None]] = TypeAda
 )
 DIGEST_CHARS = 16
 _ONLY_TEXT = "~"
+KINDS_MAX = 512
+"""Fields that are kept with their types: of a map, whatever name a client gives is one."""
 _ONLY_KNOWN = ("<", "<=", ">", ">=", "~")
 
 
@@ -236,7 +238,7 @@ class _Kind:
     many: bool
 
 
-@cache
+@lru_cache(maxsize=KINDS_MAX)
 def _kind(shape: type[BaseModel], path: tuple[str, ...], *, parameter: str) -> _Kind:
     kind: Any = shape
     many = False
@@ -249,7 +251,10 @@ def _kind(shape: type[BaseModel], path: tuple[str, ...], *, parameter: str) -> _
             kind = kind.model_fields[name].annotation
         else:
             shown = ".".join(path[: at + 1])[:100]
-            raise InvalidInputError(f"there is no field {shown!r}", path=parameter)
+            known = list_fields(shape, inside=parameter == "filter")
+            # Those right in it first: the text may be cut.
+            told = ", ".join(sorted(known, key=lambda field: field.count(".")))
+            raise InvalidInputError(f"there is no field {shown!r}, but {told}", path=parameter)
     kind, is_many = _plain(kind)
     if get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
         raise InvalidInputError(f"{'.'.join(path)} is no single value", path=parameter)
