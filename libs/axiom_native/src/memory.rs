@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 const MAPPED_FROM_BYTES: usize = 8 * 1024;
 /// Addresses of one mapping. A larger table has one of its own size, which is not kept.
 const ROOM_BYTES: usize = 1 << 20;
-/// As many as wait for the epochs at a time.
-const KEPT_MAX: usize = 8;
+/// Of those kept, which are memory of nobody.
+const KEPT_MAX: usize = 32;
+const KEPT_BYTES_MAX: usize = 8 << 20;
 
 static KEPT: Mutex<Vec<Mapped>> = Mutex::new(Vec::new());
 
@@ -57,7 +58,8 @@ impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(mapped) = self.mapped.take().filter(|mapped| mapped.map.len() == ROOM_BYTES) {
             let mut kept = KEPT.lock();
-            if kept.len() < KEPT_MAX {
+            let bytes: usize = kept.iter().map(|other| other.used).sum();
+            if kept.len() < KEPT_MAX && bytes + mapped.used <= KEPT_BYTES_MAX {
                 kept.push(mapped);
             }
         }
