@@ -28,8 +28,12 @@ CONFIG = """
 [[operations]]
 include-path = "/watch"
 request-timeout = 0.3
+
+[checks.negative_data_rejection]
+expected-statuses = [400, 401, 403, 404, 405, 409, 412, 415, 422, 428, "5xx"]
 """
-"""A stream is over when so much of it was read."""
+"""A stream is over when so much of it was read. Of two faults either is told: 412 comes before what
+is wrong in a patch, which needs the object to be seen."""
 # What is valid by its form may still be stale, unknown or of another list (412, 428, 400).
 NOT_CHECKED = "positive_data_acceptance"
 

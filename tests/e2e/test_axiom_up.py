@@ -22,6 +22,7 @@ from tests.servers import free_port
 from typer.testing import CliRunner, Result
 
 from axiom_cli.__main__ import app
+from axiom_cli.declarations import parse_declarations
 
 AXIOM = (sys.executable, "-m", "axiom_cli")
 END_TIMEOUT_S = 30
@@ -202,7 +203,10 @@ def test_models_plans_and_settings_are_shown(up: Up) -> None:
         assert (people.exit_code, people.stdout.strip() != "") == (0, True)
         return dict(json.loads(answer.stdout))
 
-    assert [one["name"] for one in told("models", "list")["models"]] == ["sim-8b"]
+    models = told("models", "list")
+    assert [one["name"] for one in models["base_models"]] == ["sim-8b"]
+    # What lists tell can be applied again.
+    assert [put.name for put in parse_declarations(json.dumps(models))] == ["sim-8b"]
     plans = told("plan")["plans"]
     assert [one["node"] for one in plans] == ["node-1", "node-2"]
     homes = [home for plan in plans for engine in plan["engines"] for home in engine["homes"]]

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.admin_parts import VIEW, admin_api, problem
 
+from axiom_cli.commands.options import Filters
 from axiom_common.errors import InvalidInputError
 from axiom_common.model.engine import EngineState, EngineStatus, NodeState
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.wire import rest, views
 from axiom_common.wire.examples import ADAPTER, NODE_VIEW
-from axiom_gateway.admin_lists import WrongCursorError, list_fields, list_query
+from axiom_common.wire.rest import FILTER_OPS
+from axiom_gateway.admin_lists import _COMPARE, WrongCursorError, list_fields, list_query
+from axiom_gateway.admin_openapi import ABOUT
 
 ADAPTERS = {
     "a": {"base_model": "llama", "rank": 8, "path": "/x=1", "tenant": "acme"},
@@ -131,11 +136,6 @@ async def test_what_is_no_filter_order_or_limit_is_refused(parameter: str, text:
         assert refused.path.partition(".")[0] == parameter
 
 
-async def test_there_are_only_so_many_filters() -> None:
-    async with admin_api() as it:
-        many = [("filter", "rank>1")] * (rest.FILTERS_MAX + 1)
-        assert (await it.client.get("/adapters", params=many[1:])).status_code == 200
-        assert problem(await it.client.get("/adapters", params=many)).path == "filter"
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -153,6 +153,11 @@ async def test_who_names_no_field_is_told_which_there_are(query: str, field: str
         assert f" {field}," in refused.detail
 
 
+async def test_there_are_only_so_many_filters() -> None:
+    async with admin_api() as it:
+        many = [("filter", "rank>1")] * (rest.FILTERS_MAX + 1)
+        assert (await it.client.get("/adapters", params=many[1:])).status_code == 200
+        assert problem(await it.client.get("/adapters", params=many)).path == "filter"
 
 
 def test_nobody_sorts_by_what_has_many_values() -> None:
@@ -274,7 +279,7 @@ async def test_a_cursor_is_good_for_its_own_list_filters_and_order_alone() -> No
 
 
 async def test_a_cursor_fits_whatever_it_was_made_of() -> None:
-    long = {"base_model": "m", "rank": 1, "path": "\N{GRINNING FACE}" * 1_024}
+    long = {"base_model": "m", "rank": 1, "path": "/" + "\N{GRINNING FACE}" * 1_023}
     async with admin_api() as it:
         for number in range(3):
             created = await it.put(f"{'n' * 127}{number}", long)
@@ -332,3 +337,12 @@ async def test_nodes_and_engines_are_lists_like_others() -> None:
         assert await ids("/engines", sort="-kv_usage") == backwards
         told = (await it.client.get("/engines")).json()
         assert told["staleness_ms"] == 120.0
+
+
+def test_operators_are_the_same_wherever_they_are_named() -> None:
+    (option,) = Filters.__metadata__
+    page = (Path(__file__).parents[2] / "docs/operating.md").read_text()
+    for text in (option.help, ABOUT, page):
+        named = re.search(r"one of `?((?:[=!<>~]+ ?)+)", text)
+        assert named is not None
+        assert set(named[1].split()) == set(FILTER_OPS) == set(_COMPARE)

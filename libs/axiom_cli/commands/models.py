@@ -29,7 +29,7 @@ async def list_command(
     """All declared base models, or those that fit every filter."""
     declared = await listed(target, "base models", Admin.models, filters=filters, sort=sort)
     if as_json:
-        print_figures({"models": [one.model_dump(mode="json") for one in declared]})
+        print_figures({"base_models": [one.model_dump(mode="json") for one in declared]})
         return
     table = plain_table("base model", "version", right=("version",))
     for one in declared:

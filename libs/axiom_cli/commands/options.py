@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from axiom_common.wire.rest import FILTER_OPS
+
 GATEWAY_PORT = 8080
 
 PortNumber = Annotated[int, typer.Option(min=0, max=65535, help="Gateway port; 0: a free one.")]
@@ -20,7 +22,8 @@ Filters = Annotated[
     list[str] | None,
     typer.Option(
         "--filter",
-        help="FIELD OP VALUE without blanks, OP one of = != < <= > >= ~ (contains); repeated: all.",
+        help=f"FIELD OP VALUE without blanks, OP one of {' '.join(FILTER_OPS)} "
+        "(the last: contains); repeated: all.",
     ),
 ]
 Sort = Annotated[str | None, typer.Option(help="FIELD, or -FIELD for the largest first.")]

@@ -30,6 +30,9 @@ CURSOR_MAX = 8192
 """Of what is sorted by, the longest is a path of 1,024 characters."""
 FILTERS_MAX = 8
 FILTER_MAX = 512
+FILTER_OPS = ("!=", "<=", ">=", "=", "<", ">", "~")
+"""Between a filter's field and its value, in the order in which they are looked for. `~` is
+contains."""
 
 PublicName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=NAME_MAX)]
 Revision = Annotated[int, Field(ge=1, le=REVISION_MAX, json_schema_extra={"readOnly": True})]
@@ -103,7 +106,8 @@ class AdapterPut(Body):
     """Body of PUT /admin/v1/adapters/{name}."""
 
     base_model: PublicName
-    path: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    path: Annotated[str, Field(max_length=1024, pattern=r"^/[^\x00-\x1f\x7f]*$")]
+    """On the hosts of engines. Absolute, as agent and engine need not run in one folder."""
     rank: Annotated[int, Field(ge=1, le=1024)]
     size_bytes: Annotated[int, Field(ge=0, le=SIZE_BYTES_MAX)] = 0
     tenant: PublicName = "default"

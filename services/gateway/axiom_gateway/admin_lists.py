@@ -1,6 +1,6 @@
 """The one grammar of lists: `?filter=` `?sort=` `?limit=` `?cursor=`. Pure.
 
-A filter is `FIELD OP VALUE` without blanks, OP one of `= != < <= > >= ~` (contains); all must hold.
+A filter is `FIELD OP VALUE` without blanks, OP one of `FILTER_OPS`; all must hold.
 FIELD is a field of the item's shape, dotted into what lies within; of a list within, one element is
 enough. A null fits `=null` alone, and `!=` everything but that. Sorted is by one field, `-FIELD`
 backwards, nulls last, ties and all else by the item's id. A cursor says behind which item to go on;
@@ -23,9 +23,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from axiom_common.errors import InvalidInputError
+from axiom_common.wire.rest import FILTER_OPS
 from axiom_gateway.admin_problems import AdminError
 
-_FILTER = re.compile(r"([A-Za-z0-9_.-]+?)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
+_FILTER = re.compile(rf"([A-Za-z0-9_.-]+?)({'|'.join(FILTER_OPS)})(.*)", re.DOTALL)
 _NULL = "null"
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda found, wanted: found == wanted,
@@ -40,9 +41,9 @@ _CURSOR: TypeAdapter[tuple[str, str, str | int | float | bool | None]] = TypeAda
     tuple[str, str, str | int | float | bool | None]
 )
 DIGEST_CHARS = 16
-_ONLY_TEXT = "~"
 KINDS_MAX = 512
 """Fields that are kept with their types: of a map, whatever name a client gives is one."""
+_ONLY_TEXT = "~"
 _ONLY_KNOWN = ("<", "<=", ">", ">=", "~")
 
 

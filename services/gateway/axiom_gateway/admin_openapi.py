@@ -27,12 +27,13 @@ from axiom_gateway.admin_problems import BODY, CODES, METHOD, REQUEST
 
 ROLE = "x-role"
 """Of an operation: the least role that it needs."""
-ABOUT = """Reads and writes what people declare of a LoRA fleet; tells what a gateway sees of it.
+ABOUT = f"""Reads and writes what people declare of a LoRA fleet; tells what a gateway sees of it.
 
-Lists take `filter` (`FIELD`, one of `= != < <= > >= ~`, and a value, without blanks; all must
-hold), `sort` (`FIELD` or `-FIELD`), `limit` and `cursor`. To change what exists takes `If-Match`
-with the ETag that was seen. With `dryRun=true` all is checked and nothing written. A write with an
-`Idempotency-Key` is done once, however often it is sent. Errors are problems (RFC 9457)."""
+Lists take `filter` (`FIELD`, one of `{" ".join(rest.FILTER_OPS)}`, and a value, without blanks;
+all must hold), `sort` (`FIELD` or `-FIELD`), `limit` and `cursor`. To change what exists takes
+`If-Match` with the ETag that was seen. With `dryRun=true` all is checked and nothing written. A
+write with an `Idempotency-Key` is done once, however often it is sent. Errors are problems (RFC
+9457)."""
 _READ = (400, 401, 403, 404, 405, 500, 503)
 _WRITE = (*_READ, 408, 409, 412, 413, 415, 422, 428)
 _OBJECT_EXAMPLES = {"name": "acme/sql.v2", "node": "node-1", "engine": "node-1.a"}
@@ -169,7 +170,7 @@ def _describe_list(parameters: list[dict[str, Any]], shape: type[BaseModel]) -> 
     filters, sorts = list_fields(shape, inside=True), list_fields(shape, inside=False)
     by_name = {parameter["name"]: parameter for parameter in parameters}
     fields = "|".join(re.escape(one).replace(r"\*", "[A-Za-z0-9_-]+") for one in filters)
-    by_name["filter"]["schema"]["items"]["pattern"] = f"^({fields})(!=|<=|>=|=|<|>|~)"
+    by_name["filter"]["schema"]["items"]["pattern"] = f"^({fields})({'|'.join(rest.FILTER_OPS)})"
     by_name["filter"]["description"] = f"By {', '.join(filters)}."
     by_name["filter"]["example"] = [f"{_first_text(shape)}~1"]
     sort = "|".join(re.escape(one).replace(r"\*", "[A-Za-z0-9_-]+") for one in sorts)
