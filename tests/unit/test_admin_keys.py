@@ -160,6 +160,8 @@ async def test_a_dry_run_makes_nothing_and_tells_no_secret() -> None:
         ({}, "role"),
         ({"role": "viewer", "digest": "0" * 64}, "digest"),
         ({"role": "viewer", "name": "other"}, "name"),
+        ({"role": "viewer", "secret": "axk-mine"}, "secret"),
+        ({"role": "viewer", "secret": ""}, "secret"),
     ],
 )
 async def test_a_wrong_body_is_refused(body: dict[str, Any], path: str) -> None:
@@ -167,6 +169,27 @@ async def test_a_wrong_body_is_refused(body: dict[str, Any], path: str) -> None:
         refused = problem(await it.client.put("/keys/k", content=json.dumps(body)))
         assert (refused.status, refused.path) == (400, path)
         assert await stored(it, "k") is None
+
+
+async def test_no_patch_and_no_other_object_takes_a_secret() -> None:
+    async with admin_api() as it:
+        await put(it, "k", "viewer")
+        key = await stored(it, "k")
+        for url in ("/keys/k", "/models/m", "/profiles/p"):
+            await it.client.put(url, json={})
+            sent = {"secret": "axk-mine"}
+            refused = problem(await it.client.patch(url, json=sent, headers=ANYHOW))
+            assert (refused.status, refused.path) == (400, "secret")
+        assert await stored(it, "k") == key
+
+
+async def test_what_a_get_answers_can_be_put_and_changes_nothing() -> None:
+    async with admin_api() as it:
+        await put(it, "k", "operator")
+        seen = (await it.client.get("/keys/k")).json()
+        assert seen["secret"] is None
+        again = await it.client.put("/keys/k", json=seen)
+        assert (again.status_code, again.headers[headers.OUTCOME]) == (200, "unchanged")
 
 
 async def test_a_gateways_own_key_has_its_name_alone() -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from axiom_common.errors import InvalidInputError
 from axiom_common.model.access import ApiKey, Role
@@ -48,7 +49,6 @@ READ_ONLY = frozenset(
         "base_model_known",
         "built_in",
         "created_ms",
-        "secret",
     }
 )
 
@@ -230,11 +230,21 @@ class ProfileView(DeclaredShape):
         )
 
 
+def _no_secret(given: Any) -> None:
+    if given is not None:
+        raise PydanticCustomError("made_here", "secrets are made here, and are none to be given")
+
+
+NoSecret = Annotated[None, BeforeValidator(_no_secret), Field(json_schema_extra={"readOnly": True})]
+"""As in the body of a GET. Another one would be taken for the key's, and not be it."""
+
+
 class ApiKeyPut(Body):
     """Body of PUT /admin/v1/keys/{name}."""
 
     role: Role
     tenant: PublicName = "default"
+    secret: NoSecret = None
 
 
 class KeyRotatePost(Shape):
