@@ -264,6 +264,26 @@ async def test_base_models_are_declared_and_withdrawn() -> None:
         assert problem(await it.client.get("/models/meta/llama-3-8b")).code == "not-found"
 
 
+async def test_a_base_model_that_adapters_are_of_is_not_withdrawn() -> None:
+    async with admin_api() as it:
+        await it.client.put("/models/qwen", content=b"{}")
+        for name in ("sql", "chat"):
+            await it.put(name, SPEC | {"base_model": "qwen"})
+        await it.put("other", SPEC)
+        before = await it.bucket.list()
+        for query in ("", "?dryRun=true"):
+            refused = problem(await it.client.delete(f"/models/qwen{query}"))
+            assert (refused.status, refused.code, refused.path) == (409, "in-use", "name")
+            assert "2 adapters" in refused.detail
+            assert "chat" in refused.detail
+        assert await it.bucket.list() == before
+        # Nothing to withdraw, whoever is of it.
+        assert problem(await it.client.delete("/models/llama-3-8b")).code == "not-found"
+        for name in ("sql", "chat"):
+            await it.client.delete(f"/adapters/{name}")
+        assert (await it.client.delete("/models/qwen")).status_code == 204
+
+
 async def test_the_view_is_told() -> None:
     async with admin_api(lambda: VIEW, NODE) as it:
         assert (await it.client.get("/status")).json() == {

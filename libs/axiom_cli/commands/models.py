@@ -46,7 +46,8 @@ async def delete_command(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Withdraw a base model. Engines that have it go on, and clients may still ask for it there."""
+    """Withdraw a base model that no declared adapter is of. Engines that have it go on, and clients
+    may still ask for it there."""
     async with admin_of(target) as admin:
         await admin.withdraw(MODELS_PATH, name, version=None, dry_run=dry_run)
     tell_deleted(name, dry_run=dry_run, as_json=as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
 from axiom_common.errors import WireError
@@ -93,6 +93,10 @@ class DesiredWatch:
     def one(self, kind: type[T], name: str) -> Stored[T] | None:
         """One of a kind with the version last told; None when it is not declared."""
         return cast("Stored[T] | None", self._by_key.get(desired.key_for(kind, name)))
+
+    def values(self, kind: type[T]) -> Iterable[T]:
+        """All of a kind, in no order; a live view."""
+        return self._of(kind).values()
 
     def has(self, kind: type[Declared], name: str) -> bool:
         """Whether one of the kind has this name."""

@@ -69,7 +69,7 @@ def admin_app(parts: AdminParts) -> Authenticated:
     def served() -> frozenset[str]:
         return parts.view().base_models
 
-    kinds: list[Any] = [base_models(), adapters(parts.known, served), profiles()]
+    kinds: list[Any] = [base_models(parts.known), adapters(parts.known, served), profiles()]
     for kind in kinds:
         objects = Objects(kind, parts.store, parts.known)
         add_reads(app.router, objects)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from typing import Any
 
 from axiom_common.model.access import Role
@@ -11,6 +12,7 @@ from axiom_common.policy.profile import BUILT_IN, Profile
 from axiom_common.wire import rest
 from axiom_common.wire.desired import Stored
 from axiom_gateway.admin_objects import Kind
+from axiom_gateway.admin_problems import AdminError
 from axiom_gateway.known_desired import KnownDesired
 
 BASE_MODELS_MAX = 1_000
@@ -18,8 +20,15 @@ ADAPTERS_MAX = 100_000
 PROFILES_MAX = 64
 
 
-def base_models() -> Kind[BaseModelSpec]:
-    """`/models`."""
+class InUseError(AdminError):
+    """Others that are declared refer to it."""
+
+    code = "in-use"
+    status = HTTPStatus.CONFLICT
+
+
+def base_models(known: KnownDesired) -> Kind[BaseModelSpec]:
+    """`/models`. One that adapters are of stays, as far as they are known here."""
 
     def value(name: str, body: Any, _: BaseModelSpec | None) -> BaseModelSpec:
         assert isinstance(body, rest.BaseModelPut)
@@ -27,6 +36,16 @@ def base_models() -> Kind[BaseModelSpec]:
 
     def shape(stored: Stored[BaseModelSpec], staleness_ms: float) -> rest.DeclaredModel:
         return rest.DeclaredModel.of(stored, staleness_ms=staleness_ms)
+
+    def guard(name: str, wanted: BaseModelSpec | None) -> None:
+        if wanted is not None:
+            return
+        of_it = [one.name for one in known.values(AdapterSpec) if one.base_model == name]
+        if of_it and known.has(BaseModelSpec, name):
+            raise InUseError(
+                f"{len(of_it)} adapters are of {name!r}, as {min(of_it)!r} is: delete them first",
+                path="name",
+            )
 
     return Kind(
         path="models",
@@ -38,6 +57,7 @@ def base_models() -> Kind[BaseModelSpec]:
         count_max=BASE_MODELS_MAX,
         value=value,
         shape=shape,
+        guard=guard,
     )
 
 

@@ -40,6 +40,7 @@ CODES: dict[int, tuple[str, ...]] = {
         "conflict",
         "name-taken",
         "too-many",
+        "in-use",
         "last-admin-key",
         "last-engine",
         "order-replaced",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from axiom_common.errors import UnavailableError
 from axiom_common.ports.bus import Bus
@@ -45,6 +45,12 @@ class KnownDesired:
         """All of a kind, by name; UnavailableError when nothing was ever told."""
         found = (self.one(kind, name) for name in self.names(kind))
         return tuple(one for one in found if one is not None)
+
+    def values(self, kind: type[T]) -> Iterable[T]:
+        """All of a kind, in no order; a live view. UnavailableError when nothing was ever told."""
+        if not self._watch.synced:
+            raise UnavailableError("what is declared is not known yet")
+        return self._watch.values(kind)
 
     def has(self, kind: type[Declared], name: str) -> bool:
         """Whether one of the kind has this name."""
