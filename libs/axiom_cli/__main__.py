@@ -17,6 +17,7 @@ from axiom_cli.contexts import DEFAULT_URL
 from axiom_cli.demo.command import DemoOptions, demo
 from axiom_cli.machine import commit, machine, version
 from axiom_cli.output import print_figures, told_errors
+from axiom_cli.streams import standard_streams
 from axiom_cli.up import UpOptions, up
 
 app = typer.Typer(
@@ -110,7 +111,8 @@ def version_command(as_json: AsJson = False) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    app()
+    with standard_streams():
+        app()
 
 
 if __name__ == "__main__":

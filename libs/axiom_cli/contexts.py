@@ -129,8 +129,8 @@ def chosen(options: Named, environment: Named, contexts: Contexts) -> Choice:
     that an option named, and so on.
 
     A URL alone takes the key of the context with exactly this URL, if all that have it agree.
-    SettingsError for a URL that is none, and when one level names a context and a URL;
-    NotFoundError for a context that there is not.
+    SettingsError for a URL that is none, for a context that there is not, and when one level names
+    a context and a URL.
     """
     where = _where(options, environment, contexts)
     if where.context is None:
@@ -168,7 +168,10 @@ def _where(options: Named, environment: Named, contexts: Contexts) -> Choice:
 
 
 def _choice_of(name: str, contexts: Contexts) -> Choice:
-    context = contexts.named(name)
+    try:
+        context = contexts.named(name)
+    except NotFoundError as error:
+        raise SettingsError(str(error)) from error
     return Choice(url=context.url, key_file=context.key_file, context=name)
 
 

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import IO, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -101,17 +101,27 @@ class Applied:
         return self.result in (Result.REFUSED, Result.UNAVAILABLE)
 
 
+def read_declarations(file: IO[bytes]) -> list[Put]:
+    """What a file declares; InvalidInputError, as of `parse_declarations`, and OSError."""
+    content = file.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise InvalidInputError(f"above {FILE_BYTES_MAX} bytes")
+    try:
+        return parse_declarations(content.decode())
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"no UTF-8: {error.reason} at byte {error.start}") from error
+
+
 def parse_declarations(text: str) -> list[Put]:
-    """What a file declares, base models first; InvalidInputError names line and field otherwise.
+    """What a file declares, base models first, which is nothing where its lists are empty;
+    InvalidInputError names line and field otherwise, and for a file without lists.
 
     Its message has one line for each of the first `ERRORS_SHOWN_MAX` errors.
     """
-    if len(text) > FILE_BYTES_MAX:
-        raise InvalidInputError(f"the file is above {FILE_BYTES_MAX} characters")
     reading = _Reading()
     content = reading.read(text)
-    if content is None:
-        content = {}
+    if content is None or content == {}:
+        raise InvalidInputError("there is nothing in it: it has base_models, adapters, or both")
     try:
         file = _File.model_validate(content)
     except ValidationError as error:

@@ -21,6 +21,12 @@ FAILED = 1
 WRONG_SETTINGS = 2
 
 
+class OutputError(AxiomError):
+    """Standard output can't be written."""
+
+    code = "output-failed"
+
+
 def progress_console() -> Console:
     """Where progress and remarks go."""
     return Console(stderr=True, highlight=False)
@@ -61,10 +67,10 @@ class HasStaleness(Protocol):
 
 
 def tell_staleness(declared: Sequence[HasStaleness]) -> None:
-    """Say so when these are from the gateway's last view, as its registry is away."""
+    """Say so when these are from the gateway's last view, as what tells it is away."""
     oldest_ms = max((one.staleness_ms for one in declared), default=0.0)
     if oldest_ms:
-        told = f"the registry is away: this is as it was {oldest_ms / 1e3:.0f} s ago"
+        told = f"this is as it was {oldest_ms / 1e3:.0f} s ago: axiom status says what is away"
         progress_console().print(told, style="yellow")
 
 
@@ -105,7 +111,7 @@ def _first_error(group: BaseExceptionGroup[BaseException]) -> AxiomError | None:
 
 def _tell(error: AxiomError, *, as_json: bool) -> typer.Exit:
     line = " ".join(str(error).split())
-    if as_json:
+    if as_json and not isinstance(error, OutputError):
         figures = {"code": error.code, "message": line}
         if isinstance(error, InvalidInputError) and error.path is not None:
             figures["path"] = error.path

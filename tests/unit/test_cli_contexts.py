@@ -108,7 +108,7 @@ def test_the_choice(options: Named, environment: Named, known: Contexts, expecte
     [
         (Named(context="test", url=TEST), NOTHING, SettingsError, "one of them"),
         (NOTHING, Named(context="test", url=TEST), SettingsError, "one of them"),
-        (Named(context="gone"), NOTHING, NotFoundError, "prod, test"),
+        (Named(context="gone"), NOTHING, SettingsError, "prod, test"),
         (Named(url="prod"), NOTHING, SettingsError, "no URL"),
     ],
 )

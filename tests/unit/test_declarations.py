@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 
 import pytest
@@ -13,6 +14,7 @@ from axiom_cli.declarations import (
     FILE_BYTES_MAX,
     Kind,
     parse_declarations,
+    read_declarations,
 )
 from axiom_common.errors import InvalidInputError
 from axiom_common.wire import rest
@@ -55,9 +57,15 @@ def test_anchors_may_be_used() -> None:
     assert [p.name for p in parse_declarations(textwrap.dedent(text))] == ["a", "b"]
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "adapters: []\n", "{}"])
+@pytest.mark.parametrize("text", ["adapters: []\n", '{"base_models": [], "adapters": []}'])
 def test_a_file_may_declare_nothing(text: str) -> None:
     assert parse_declarations(text) == []
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "---\n", "null"])
+def test_a_file_without_any_list_is_taken_for_a_mistake(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="base_models, adapters"):
+        parse_declarations(text)
 
 
 ADAPTER = "adapters:\n  - name: a\n    base_model: b\n    path: /a\n"
@@ -132,6 +140,8 @@ def test_a_file_that_would_unfold_without_end_is_refused(text: str) -> None:
         parse_declarations(text)
 
 
-def test_a_file_above_the_bound_is_refused_unread() -> None:
+def test_a_file_above_the_bound_or_of_other_text_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="above"):
-        parse_declarations("#" * (FILE_BYTES_MAX + 1))
+        read_declarations(io.BytesIO(b"#" * (FILE_BYTES_MAX + 1)))
+    with pytest.raises(InvalidInputError, match="no UTF-8"):
+        read_declarations(io.BytesIO(b"adapters: [\xff]"))

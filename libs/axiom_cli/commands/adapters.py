@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -16,15 +18,16 @@ from axiom_cli.admin_client import ListAsked
 from axiom_cli.commands.listing import listed
 from axiom_cli.commands.options import AsJson, DryRun, Filters, Sort
 from axiom_cli.commands.running import asks_gateway
-from axiom_cli.declarations import Applied, Put, apply_declarations, parse_declarations
+from axiom_cli.declarations import Applied, Put, apply_declarations, read_declarations
 from axiom_cli.output import counting, plain_table, print_figures, table_console, tell_staleness
-from axiom_common.errors import InvalidInputError
+from axiom_common.errors import InvalidInputError, SettingsError
 from axiom_common.model.adapter import MEBIBYTE
 from axiom_common.model.ids import EngineAdapter
 from axiom_common.wire import rest
 
 app = typer.Typer(help="Declare adapters, and see them.", no_args_is_help=True)
 
+STDIN = Path("-")
 AdapterName = Annotated[str, typer.Argument(help="Name of the adapter.")]
 
 
@@ -32,7 +35,9 @@ AdapterName = Annotated[str, typer.Argument(help="Name of the adapter.")]
 @asks_gateway
 async def apply_command(
     target: Target,
-    file: Annotated[Path, typer.Argument(help="YAML: base_models, adapters; see examples/.")],
+    file: Annotated[
+        Path, typer.Argument(help="YAML: base_models, adapters; see examples/. -: standard input.")
+    ],
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> bool:
@@ -51,7 +56,7 @@ async def apply_command(
             told = f"{place}: {one.put.name}: {one.result}: {one.detail}"
             console.print(told, soft_wrap=True, markup=False)
         counts = Counter(one.result.value for one in applied)
-        told = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
+        told = ", ".join(f"{count} {what}" for what, count in counts.items()) or "declares nothing"
         console.print(f"dry run, nothing is done: {told}" if dry_run else told)
     return not any(one.failed for one in applied)
 
@@ -124,9 +129,10 @@ def tell_deleted(name: str, *, dry_run: bool, as_json: bool) -> None:
 
 def _read(file: Path) -> list[Put]:
     try:
-        return parse_declarations(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{file}: {error}") from error
+        with nullcontext(sys.stdin.buffer) if file == STDIN else file.open("rb") as opened:
+            return read_declarations(opened)
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror}") from error
     except InvalidInputError as error:
         raise InvalidInputError(f"{file}: {error}", path=error.path) from error
 

@@ -120,7 +120,9 @@ def read_secret(path: Path | None) -> str | None:
         return None
     try:
         secret = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: {error}") from error
     if not SECRET_MIN <= len(secret) <= SECRET_MAX or len(secret.split()) != 1:
         raise SettingsError(f"{path}: expected one word of {SECRET_MIN} to {SECRET_MAX} characters")
