@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -225,6 +226,25 @@ async def test_the_last_admins_key_stays() -> None:
         await put(it, "two", "admin")
         assert (await it.client.delete("/keys/one")).status_code == 204
         assert problem(await it.client.delete("/keys/two")).code == "last-admin-key"
+
+
+@pytest.mark.parametrize("how", ["delete", "demote"])
+async def test_of_the_last_two_that_are_taken_away_at_once_one_goes(how: str) -> None:
+    async def take_away(name: str) -> httpx2.Response:
+        if how == "delete":
+            return await it.client.delete(f"/keys/{name}")
+        return await put(it, name, "viewer", **ANYHOW)
+
+    async with admin_api() as it:
+        names = ("one", "two", "three")
+        before = {name: (await put(it, name, "admin")).json()["version"] for name in names}
+        answers = await asyncio.gather(*(take_away(name) for name in names))
+        refused = [answer for answer in answers if answer.status_code // 100 != 2]
+        assert [problem(answer).code for answer in refused] == ["last-admin-key"]
+        stays = names[answers.index(refused[0])]
+        seen = (await it.client.get(f"/keys/{stays}")).json()
+        # Not even put back: it was in force all the time.
+        assert (seen["role"], seen["version"]) == ("admin", before[stays])
 
 
 @pytest.mark.parametrize("how", ["delete", "demote"])

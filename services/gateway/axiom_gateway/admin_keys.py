@@ -9,18 +9,20 @@ time is an error, unless its answer has a secret: that would be lost with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from axiom_common.errors import NameTakenError, NotFoundError
+from axiom_common.errors import ConflictError, NameTakenError, NotFoundError
 from axiom_common.model.access import ApiKey, Role
 from axiom_common.model.ids import GatewayId
 from axiom_common.runtime.api_secret import new_secret
-from axiom_common.runtime.desired_store import ANY_VERSION, DesiredStore, Outcome
+from axiom_common.runtime.desired_store import ANY_VERSION, TURN_TIMEOUT_S, DesiredStore, Outcome
 from axiom_common.wire import headers, rest
 from axiom_common.wire.desired import Stored
 from axiom_gateway.admin_access import OWN_KEY, Access, Needs, digest_of
@@ -62,6 +64,7 @@ class Keys(Objects[ApiKey]):
         self._access = access
         self._confirm = confirm
         self._unix_s = unix_s
+        self._turn = asyncio.Lock()
 
     async def put_key(
         self, name: str, body: rest.ApiKeyPut, asked: Write, response: Response
@@ -123,19 +126,35 @@ class Keys(Objects[ApiKey]):
             before, after = current, edit(current)
             return after
 
-        changed = await super().change(name, noted, asked, response)
-        if not asked.dry_run and _is_admin(before) and not _is_admin(after):
-            await self._keep_an_admin(before, ANY_VERSION)
+        async with self._in_turn():
+            changed = await super().change(name, noted, asked, response)
+            if not asked.dry_run and _is_admin(before) and not _is_admin(after):
+                await self._keep_an_admin(before, ANY_VERSION)
         return changed
 
     async def delete(self, name: str, asked: Write) -> int:
         """As of any object, but an admin's key that was the last one is put back."""
-        before = await self._store.get(ApiKey, name)
-        revision = await super().delete(name, asked)
-        if before is not None and not asked.dry_run and _is_admin(before.value):
-            await self._keep_an_admin(before.value, None)
+        async with self._in_turn():
+            before = await self._store.get(ApiKey, name)
+            revision = await super().delete(name, asked)
+            if before is not None and not asked.dry_run and _is_admin(before.value):
+                await self._keep_an_admin(before.value, None)
         _refuse(name, await self._unconfirmed(revision, asked))
         return revision
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        """One write of keys after the other, each known here before the next looks which admins'
+        keys there are; ConflictError when it does not get its turn in time."""
+        try:
+            async with asyncio.timeout(TURN_TIMEOUT_S):
+                await self._turn.acquire()
+        except TimeoutError as error:
+            raise ConflictError("others keep writing keys") from error
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     async def _unconfirmed(self, revision: int, asked: Write) -> tuple[GatewayId, ...]:
         return () if asked.dry_run else await self._confirm(revision)
