@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 from tests.eventually import eventually
 from tests.gateway_region import (
     BASE_MODEL,
     CHAT,
     COMPLETIONS,
-    NODE,
     REGION,
     Answer,
     Gateway,
@@ -22,30 +20,19 @@ from tests.gateway_region import (
     region_of,
     served,
 )
-from tests.kv_parts import trained_byte_level
+from tests.prompt_teller import TOKENS_OF_FACT, PromptTeller, model_folder, words
 
-from axiom_common.model.ids import BASE, EngineId
-from axiom_common.model.prefix import FactBatch, PromptText, linked
+from axiom_common.model.ids import EngineId
 from axiom_common.policy.registry import SCORERS
 from axiom_common.state.prefix_index import ROW
-from axiom_common.wire import subjects
 from axiom_common.wire.decisions import WhyView
-from axiom_common.wire.schemas import FactKind, FactReport, encode
-from axiom_gateway.openai_requests import Endpoint
-from axiom_gateway.prompt_text import PromptTexts
-from axiom_gateway.settings import GatewaySettings
 
-TOKENS_OF_FACT = 40
-"""Told of each chunk, whatever it has."""
 LOOKS_MAX = 100
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model's folder, with a tokenizer and nothing else."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "tokenizer.json").write_text(trained_byte_level())
-    return folder
+    return model_folder(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture
@@ -61,52 +48,16 @@ async def gateway(region: Region, model: Path) -> AsyncIterator[Gateway]:
         yield gateway
 
 
-class Teller:
-    """An agent that says that engines hold prompts."""
-
-    def __init__(self, region: Region, model: Path) -> None:
-        told = GatewaySettings(prompts=({"base_model": BASE_MODEL, "tokenizer": model},))
-        self._texts = PromptTexts(told.prompts)
-        self._region = region
-        self._seqs: dict[EngineId, int] = {}
-
-    async def tell(self, engine: EngineId, *prompts: str) -> None:
-        """All but what was told last is withdrawn."""
-        news = [
-            (link, TOKENS_OF_FACT * n) for p in prompts for n, link in enumerate(self._links(p), 1)
-        ]
-        seq = self._seqs[engine] = self._seqs.get(engine, 0) + 1
-        revision = self._texts.revision_of(BASE_MODEL)
-        assert revision is not None
-        report = FactReport(
-            kind=FactKind.CHANGES,
-            region=REGION,
-            node=NODE,
-            incarnation=1,
-            engine=engine,
-            revision=revision,
-            seq=seq,
-            cleared=True,
-            hbm=FactBatch.of(news, ()),
-        )
-        await self._region.agent_bus.publish(subjects.node_facts(REGION, NODE), encode(report))
-
-    def is_known(self, gateway: Gateway, engine: EngineId, prompt: str) -> bool:
-        """Whether the gateway knows that the engine holds the prompt."""
-        links = self._links(prompt)
-        found, _ = gateway.app.prefix.prefixes.index_of(BASE_MODEL).lookup(array("Q", links))
-        row = gateway.app.state.number(engine), len(links), TOKENS_OF_FACT * len(links)
-        return row in ROW.iter_unpack(found)
-
-    def _links(self, prompt: str) -> list[int]:
-        members = {"prompt": msgspec.Raw(msgspec.json.encode(prompt))}
-        text = self._texts.text_of(Endpoint.COMPLETIONS, BASE_MODEL, BASE, members)
-        assert isinstance(text, PromptText)
-        return list(linked(*text))
+def teller_of(region: Region, model: Path) -> PromptTeller:
+    return PromptTeller(region.agent_bus, REGION, BASE_MODEL, model)
 
 
-def words(topic: str, count: int = 400) -> str:
-    return " ".join(f"{topic} number {n}." for n in range(count))
+def is_known(gateway: Gateway, teller: PromptTeller, engine: EngineId, prompt: str) -> bool:
+    """Whether the gateway knows that the engine holds the prompt."""
+    links = teller.links(prompt)
+    found, _ = gateway.app.prefix.prefixes.index_of(BASE_MODEL).lookup(array("Q", links))
+    row = gateway.app.state.number(engine), len(links), TOKENS_OF_FACT * len(links)
+    return row in ROW.iter_unpack(found)
 
 
 async def ask(gateway: Gateway, prompt: str) -> Answer:
@@ -138,7 +89,7 @@ async def why(gateway: Gateway, answer: Answer) -> WhyView:
 async def test_a_prompt_goes_to_the_engine_that_holds_it_and_why_says_how_much(
     region: Region, gateway: Gateway, model: Path
 ) -> None:
-    teller = Teller(region, model)
+    teller = teller_of(region, model)
     topics = [words("contract"), words("recipe"), words("voyage")]
     prefixes = gateway.app.prefix.prefixes
     for turn in range(2):
@@ -146,7 +97,7 @@ async def test_a_prompt_goes_to_the_engine_that_holds_it_and_why_says_how_much(
             if prefixes.predicts(engine.id):
                 # At first; and on a slow machine the agent may have been dead for a moment.
                 await teller.tell(engine.id, topic)
-            await eventually(partial(teller.is_known, gateway, engine.id, topic))
+            await eventually(partial(is_known, gateway, teller, engine.id, topic))
             answer = await ask(gateway, f"{topic} And then? {turn}")
             view = await why(gateway, answer)
             assert answer.engine == engine.id, view
@@ -165,7 +116,7 @@ async def test_a_prompt_goes_to_the_engine_that_holds_it_and_why_says_how_much(
 async def test_what_no_engine_holds_any_more_is_not_matched(
     region: Region, gateway: Gateway, model: Path
 ) -> None:
-    teller, prompt = Teller(region, model), words("contract")
+    teller, prompt = teller_of(region, model), words("contract")
     engine = region.engines[1].id
     prefixes = gateway.app.prefix.prefixes
     await teller.tell(engine, prompt)
