@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.decided_parts import decided
 
+from axiom_common.drivers.kv_event_feed import Loss
 from axiom_common.model.engine import EngineStatus
 from axiom_common.ports.tracing import SpanCounts
 from axiom_common.runtime.metric_names import (
@@ -29,6 +30,7 @@ from axiom_gateway.handlers import MODELS
 from axiom_gateway.metrics import GatewayMetrics
 from axiom_gateway.openai_requests import Endpoint
 from axiom_gateway.proxy import Verdict
+from axiom_node_agent.fact_teller import FAULTS
 from axiom_node_agent.metrics import AgentMetrics
 from axiom_node_agent.report import REDUCTIONS
 from axiom_node_agent.settings_watch import SETTINGS_INVALID
@@ -81,6 +83,7 @@ def agent_metrics() -> AgentMetrics:
         books=lambda: (),
         gpus=lambda: (),
     )
+    metrics.expose_facts(dict)
     return metrics
 
 
@@ -162,6 +165,8 @@ def test_closed_labels_list_what_the_code_can_say() -> None:
     assert len(NodeAgent.REPORTS_REDUCED.labels[0].values) == REDUCTIONS
     engines = {f"engine-{status}" for status in EngineStatus if status is not EngineStatus.READY}
     assert engines | {SETTINGS_INVALID} <= set(NodeAgent.DEGRADED.labels[0].values)
+    assert {fault.value for fault in FAULTS} <= set(NodeAgent.DEGRADED.labels[0].values)
+    assert set(NodeAgent.KV_LOSSES.labels[0].values) == {loss.value for loss in Loss}
     assert NO_ENGINE_READY in Gateway.DEGRADED.labels[0].values
 
 

@@ -19,7 +19,7 @@ import zmq
 import zmq.asyncio
 
 from axiom_common.drivers.kv_event_messages import MESSAGE_BYTES_MAX, decode
-from axiom_common.errors import WireError
+from axiom_common.errors import UnavailableError, WireError
 from axiom_common.model.kv_events import KvEvent
 from axiom_common.ports.clock import Clock
 from axiom_common.state.event_order import EventOrder, Position, Verdict
@@ -58,7 +58,8 @@ class KvEventFeed:
 
     `on_events` gets each message's events once; `on_loss` that all before is void, and what follows
     is new. Both run in the loop. `position`: what was folded already, by an agent before this one.
-    `malformed` and `losses` count.
+    `malformed` and `losses` count. `caught_up`: the engine told all that it had told before, or
+    tells nothing again; until then what an agent before this one folded is not confirmed.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class KvEventFeed:
     ) -> None:
         self.malformed = 0
         self.losses = 0
+        self.caught_up = False
         self._source = source
         self._clock = clock
         self._on_events = on_events
@@ -85,10 +87,15 @@ class KvEventFeed:
         return self._order.position
 
     async def run(self) -> None:
-        """Subscribe, catch up, and follow; never returns, and never raises on what engines say."""
+        """Subscribe, catch up, and follow; never returns, and never raises on what engines say.
+
+        UnavailableError when the source's endpoint is none.
+        """
         context = zmq.asyncio.Context()
         try:
             await self._follow(context)
+        except zmq.ZMQError as error:
+            raise UnavailableError(f"{self._source.endpoint}: {error}") from error
         finally:
             context.destroy(linger=0)
 
@@ -131,6 +138,7 @@ class KvEventFeed:
     async def _catch_up(self, context: zmq.asyncio.Context) -> None:
         """Ask for all since the last message, at most once in a while, on and on while it helps."""
         if self._source.replay_endpoint is None:
+            self.caught_up = True
             return
         for _ in range(ASKS_MAX):
             if self._asked_ms is not None:
@@ -138,6 +146,7 @@ class KvEventFeed:
             was = self._order.position
             is_whole = await self._ask(context, self._source.replay_endpoint)
             self._asked_ms = self._clock.now_ms()
+            self.caught_up = self.caught_up or is_whole
             if is_whole or self._order.position == was:
                 return
 

@@ -47,6 +47,23 @@ class Uncredited(StrEnum):
     OVER_BUDGET = "over-budget"
 
 
+class FactsState(StrEnum):
+    """Whether an engine's facts are told, and why they are not."""
+
+    TOLD = "told"
+    STARTING = "starting"
+    """It was not asked yet, or what it told before was not heard yet."""
+    NOT_HEARD = "not-heard"
+    """It does not answer."""
+    TOKENIZER_REFUSED = "tokenizer-refused"
+    NO_EVENTS = "no-events"
+    """It tells none."""
+    SEVERAL_RANKS = "several-ranks"
+    """A prefix on one rank is no credit on another."""
+    HYBRID_CACHE = "hybrid-cache"
+    """A hit needs more than one cache to agree."""
+
+
 class Untold(StrEnum):
     """Why it is not known what text an engine makes of a request."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from axiom_common.model.adapter import ResidencySource
 from axiom_common.model.ensure import EnsureOutcome
+from axiom_common.model.prefix import FactsState, Uncredited
 from axiom_common.model.reason import Reason
 from axiom_common.policy.scorers.thermal_safety import SLOWDOWN_BY_BIT
 from axiom_common.runtime.gateway_metric_names import Gateway
@@ -27,7 +28,7 @@ from axiom_common.runtime.ops import (
     REGISTRY_RESET,
 )
 from axiom_common.state.region_view import Outcome
-from axiom_common.wire.schemas import ReportKind
+from axiom_common.wire.schemas import FactKind, ReportKind
 from axiom_common.wire.views import THROTTLES
 
 __all__ = ["SERVICES", "AnyMetric", "Gateway", "NodeAgent", "Scheduler", "Telemetry", "metrics_of"]
@@ -102,6 +103,36 @@ class NodeAgent:
     )
     UNLOADS = CounterName(_OF, "unloads_total", "Names that an engine forgot by plan.", (ENGINE,))
     UNLOAD_FAILURES = CounterName(_OF, "unload_failures_total", "Unloads that failed.", (ENGINE,))
+    FACTS = GaugeName(
+        _OF,
+        "facts_engines_count",
+        "Engines with a tokenizer, by how it stands with what is told of their KV caches.",
+        (label("state", FactsState),),
+    )
+    KV_BLOCKS = GaugeName(
+        _OF, "kv_blocks_count", "Blocks of an engine's KV cache that are mirrored.", (ENGINE,)
+    )
+    KV_UNCREDITED = CounterName(
+        _OF,
+        "kv_blocks_uncredited_total",
+        "Blocks that engines stored and of which nothing is told.",
+        (label("reason", Uncredited),),
+    )
+    KV_LOSSES = CounterName(
+        _OF,
+        "kv_losses_total",
+        "Times that all that was known of an engine's KV cache was void.",
+        (Label("reason", ("restarted", "gap", "malformed")),),
+    )
+    KV_MALFORMED = CounterName(
+        _OF, "kv_messages_malformed_total", "KV event messages that did not parse."
+    )
+    FACT_MESSAGES = CounterName(
+        _OF,
+        "fact_messages_total",
+        "Messages of facts handed to the bus.",
+        (label("kind", FactKind),),
+    )
     ENSURES = CounterName(
         _OF,
         "ensures_total",
@@ -124,7 +155,11 @@ class NodeAgent:
         _OF,
         "invalid_messages_total",
         "Messages that did not parse.",
-        (Label("kind", ("EnsureRequest", "ResyncRequest", "InFlightReport", "plan")),),
+        (
+            Label(
+                "kind", ("EnsureRequest", "ResyncRequest", "InFlightReport", "FactRequest", "plan")
+            ),
+        ),
     )
     DROPPED = CounterName(
         _OF, "dropped_messages_total", "Messages lost because this process was too slow."
@@ -146,6 +181,10 @@ class NodeAgent:
         "engine-starting",
         "engine-draining",
         "engine-unreachable",
+        "tokenizer-refused",
+        "no-events",
+        "several-ranks",
+        "hybrid-cache",
     )
 
 

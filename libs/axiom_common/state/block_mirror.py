@@ -86,8 +86,9 @@ class SavedBlock:
 class BlockMirror:
     """Folds one engine's events in their order; never raises on what they say.
 
-    `fold` returns what changed of the facts. `uncredited` counts blocks that earn none, by reason.
-    `unsupported`: the engine's caches are not of the kind that prefixes can be told of.
+    `fold` returns what changed of the facts; who tells of many events at once takes them up by
+    `note`, and asks for `changes` now and then. `uncredited` counts blocks that earn none, by
+    reason. `unsupported`: the engine's caches are not of the kind that prefixes can be told of.
     """
 
     def __init__(
@@ -114,6 +115,11 @@ class BlockMirror:
 
     def fold(self, events: Iterable[KvEvent]) -> FactChanges:
         """After `events`: what is told from now on, and what no longer."""
+        self.note(events)
+        return self.changes()
+
+    def note(self, events: Iterable[KvEvent]) -> None:
+        """Take up `events`; what changes by them is kept until it is asked for."""
         for event in events:
             match event:
                 case BlocksStored():
@@ -122,6 +128,9 @@ class BlockMirror:
                     self._remove(event)
                 case BlocksCleared():
                     self._clear()
+
+    def changes(self) -> FactChanges:
+        """What is told, and what no longer, since changes were told last."""
         return self._ledger.changes()
 
     def forget(self) -> FactChanges:

@@ -20,6 +20,7 @@ from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.state.hearing import TICK_MS, Hearing
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.bounds import ENGINES_MAX
+from axiom_node_agent.fact_teller import FactTeller
 from axiom_node_agent.handlers import Handlers
 from axiom_node_agent.incarnation import Incarnation
 from axiom_node_agent.loader import ASKERS_MAX
@@ -109,6 +110,16 @@ class AgentApp:
         self._incarnation = Incarnation(
             self._region, self._node, life, registry, clock, self._log, self._reporter.begin
         )
+        self._facts = FactTeller(
+            self._region,
+            self._node,
+            settings.mirror_dir,
+            bus,
+            clock,
+            self.metrics,
+            self._log,
+            incarnation=lambda: self._reporter.incarnation,
+        )
         self._handlers = Handlers(
             self._node,
             self.books,
@@ -129,11 +140,13 @@ class AgentApp:
             "hold incarnation": self._hold_incarnation(),
             "report": self._report(),
             "follow plans": self._follow_plans(),
+            "tell facts": self._facts.run(),
         }
         if self._watch is not None:
             jobs["watch settings"] = self._watch.run()
         self._owner = owner
         await self._engines.apply(self._settings.engines, owner)
+        await self._facts.have(self._settings.engines)
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         bus = self._bus
         self.metrics.expose(
@@ -143,6 +156,7 @@ class AgentApp:
             books=self.books.values,
             gpus=self._gpus.read,
         )
+        self.metrics.expose_facts(self._facts.states)
         await self._bus.respond(
             subjects.node_ensure(self._region, self._node),
             self._handlers.ensure,
@@ -154,6 +168,9 @@ class AgentApp:
         await self._bus.subscribe(
             subjects.all_inflight_on(self._region, self._node), self._handlers.in_flight
         )
+        await self._bus.subscribe(
+            subjects.node_facts_wanted(self._region, self._node), self._facts.wanted
+        )
         self._bus.on_reconnect(self._reconnected)
 
     async def stop(self) -> None:
@@ -161,6 +178,7 @@ class AgentApp:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._facts.stop()
         await self._engines.stop()
         await self._reporter.leave()
 
@@ -169,7 +187,7 @@ class AgentApp:
         degraded = [] if self._bus.connected else [NATS_AWAY]
         if self._incarnation.registry_away:
             degraded.append(REGISTRY_AWAY)
-        degraded += self._engines.faults()
+        degraded += self._engines.faults() + self._facts.faults()
         if self._watch is not None and self._watch.problem is not None:
             degraded.append(SETTINGS_INVALID)
         status = self._plans.book.status
@@ -182,6 +200,7 @@ class AgentApp:
                 "node": self._node,
                 "incarnation": self._reporter.incarnation,
                 "engines": self._engines.facts(),
+                "texts": self._facts.told(),
                 "settings_problem": self._watch.problem if self._watch else None,
                 "plan_revision": status.revision if status else None,
             },
@@ -197,6 +216,7 @@ class AgentApp:
         if await self._engines.apply(wanted, self._owner):
             self._handlers.engines_changed()
             self._plan_changed()
+            await self._facts.have(wanted)
 
     def _adapter_paths(self) -> list[str]:
         """Where the adapters lie that engines of this node answer to."""

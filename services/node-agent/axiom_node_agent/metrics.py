@@ -3,9 +3,11 @@ that left takes its labels along."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from axiom_common.model.engine import GpuState
+from axiom_common.model.ids import EngineId
+from axiom_common.model.prefix import FactsState
 from axiom_common.runtime.metric_names import NodeAgent
 from axiom_common.runtime.metrics import MetricSet, Reading
 from axiom_node_agent.engine_figures import FIGURES, Figure
@@ -40,6 +42,10 @@ class AgentMetrics:
             self.unloads,
             self.unload_failures,
         )
+        self.kv_uncredited = metrics.counter(NodeAgent.KV_UNCREDITED)
+        self.kv_losses = metrics.counter(NodeAgent.KV_LOSSES)
+        self.kv_malformed = metrics.counter(NodeAgent.KV_MALFORMED)
+        self.fact_messages = metrics.counter(NodeAgent.FACT_MESSAGES)
         self.ensures = metrics.counter(NodeAgent.ENSURES)
         self.reports = metrics.counter(NodeAgent.REPORTS)
         self.reports_reduced = metrics.counter(NodeAgent.REPORTS_REDUCED)
@@ -52,6 +58,20 @@ class AgentMetrics:
         """The engine is gone."""
         for metric in self._of_engines:
             metric.remove_by_labels({"engine": engine})
+
+    def expose_facts(self, told: Callable[[], Mapping[EngineId, tuple[FactsState, int]]]) -> None:
+        """Expose how it stands with the facts of engines, and how many blocks are mirrored."""
+        self._set.read_gauges(
+            NodeAgent.KV_BLOCKS,
+            lambda: [((engine,), blocks) for engine, (_, blocks) in told().items()],
+        )
+        self._set.read_gauges(
+            NodeAgent.FACTS,
+            lambda: [
+                ((state,), float(sum(now is state for now, _ in told().values())))
+                for state in FactsState
+            ],
+        )
 
     def expose(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus, LinkModel, Role
 from axiom_common.model.ids import NodeId, engine_id
@@ -45,6 +45,9 @@ class EngineSettings(_Part):
     `extension_socket`: where the agent listens to Axiom's extension in the engine, whose
     AXIOM_AGENT_SOCKET says the same path; without it the agent does not listen.
     `extension_token_file` holds the engine's AXIOM_AGENT_TOKEN.
+
+    `tokenizer`: the base model's folder or its tokenizer.json, the very file that gateways have.
+    With it the agent follows the KV events of a vLLM and tells what texts its cache holds.
     """
 
     name: Token
@@ -60,6 +63,15 @@ class EngineSettings(_Part):
     link: LinkSettings = LinkSettings()
     extension_socket: Annotated[str, Field(pattern=r"^(/[ -~]+)?$", max_length=100)] = ""
     extension_token_file: Path | None = None
+    tokenizer: Path | None = None
+
+    @model_validator(mode="after")
+    def _can_tell_facts(self) -> EngineSettings:
+        if self.tokenizer is not None and self.kind != VLLM:
+            raise ValueError("tokenizer: only a vllm tells what its KV cache holds")
+        if self.tokenizer is not None and not self.base_model:
+            raise ValueError("tokenizer: gateways know the tokenizer by base_model, so set that")
+        return self
 
     def declared(self, node: NodeId) -> EngineState:
         """The engine as a report shows it before it was heard."""
@@ -85,7 +97,8 @@ class EngineSettings(_Part):
 class AgentSettings(ServiceSettings):
     """`nats_domain`: JetStream's name where the agent has an account without one (deploy/nats).
     `names_ms`: how often an engine is asked for its list of names when nothing else asks.
-    `adapter_dirs`: where adapters lie on this host, to tell of that disk before one is loaded."""
+    `adapter_dirs`: where adapters lie on this host, to tell of that disk before one is loaded.
+    `mirror_dir`: where it is kept what engines' KV caches hold, for the next start of the agent."""
 
     node: Token
     port: Port = 9102
@@ -96,6 +109,7 @@ class AgentSettings(ServiceSettings):
     otlp_endpoint: HttpUrl | None = None
     """A collector of traces (OTLP over HTTP) for loads that a traced request waits for."""
     adapter_dirs: Annotated[tuple[_Directory, ...], Field(max_length=16)] = ()
+    mirror_dir: Path | None = None
     engines: Annotated[tuple[EngineSettings, ...], Field(min_length=1, max_length=ENGINES_MAX)]
 
     @field_validator("engines")
