@@ -12,7 +12,7 @@ from datetime import datetime
 from axiom_cli.admin import Admin, Target, admin_of
 from axiom_cli.node_text import changes
 from axiom_cli.output import progress_console
-from axiom_common.errors import UnavailableError
+from axiom_common.errors import NotFoundError, UnavailableError
 from axiom_common.wire.views import NodeGone, NodeView
 
 RETRY_S = 1.0
@@ -53,7 +53,8 @@ async def _follow(admin: Admin, options: TailOptions) -> None:
                             return
                     last = event if isinstance(event, NodeView) else None
             cause = "the gateway ended the stream"
-        except UnavailableError as error:
+        # A gateway that has just started may not have heard of the node yet.
+        except (UnavailableError, NotFoundError) as error:
             cause = str(error)
         progress_console().print(f"{cause}; trying again", markup=False)
         await asyncio.sleep(RETRY_S)

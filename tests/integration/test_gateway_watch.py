@@ -49,7 +49,7 @@ class Stream:
 
     async def to_its_end(self) -> None:
         async with asyncio.timeout(10):
-            while await self._content.readline():
+            while await self._content.readany():
                 pass
 
     async def _field(self, name: bytes) -> bytes:
@@ -90,9 +90,19 @@ async def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch
     async with (
         region_of(0, agent=False) as region,
         served(region) as gateway,
-        gateway.client.get(f"{WATCH}?node=nobody") as response,
+        gateway.client.get(WATCH) as response,
     ):
         assert await response.content.readline() == b": still here\n"
+
+
+async def test_who_would_watch_a_node_that_is_not_known_is_told() -> None:
+    async with region_of(1) as region, served(region) as gateway:
+        await eventually(lambda: list(gateway.app.watches.nodes.node_names()) == [NODE])
+        for query in ("node=nope", f"node={NODE}&node=nope"):
+            refused = await gateway.get(f"{WATCH}?{query}")
+            told = (refused.status, refused.json["code"], refused.json["path"])
+            assert told == (404, "not-found", "node")
+        assert len(gateway.app.watches) == 0
 
 
 async def test_more_than_can_be_served_are_refused() -> None:
@@ -183,7 +193,8 @@ async def test_a_gateway_that_stops_ends_its_watches_those_that_do_not_read_too(
     async with region_of(1) as region:
         gateway = await region.start_gateway()
         await gateway.sees(region.engines[0].id)
-        async with watching(gateway, "?node=another"):
+        async with watching(gateway) as stream, asyncio.TaskGroup() as group:
+            group.create_task(stream.to_its_end(), name="one that reads")
             client = deaf_client(gateway)
             await until_stuck(gateway, monkeypatch, watchers=2)
             # Far below the time that open responses have to end by themselves (22 s).

@@ -16,6 +16,7 @@ from axiom_common.wire import rest, views
 from axiom_gateway.admin_access import Needs, caller
 from axiom_gateway.admin_objects import AskedList, page_of, page_response
 from axiom_gateway.admin_parameters import engine_in_path
+from axiom_gateway.admin_problems import NotThereError
 from axiom_gateway.seen import SeenNodes, node_json, node_view
 from axiom_gateway.watch import EVENT_STREAM, NAMED_MAX, Watches, WatchResponse
 
@@ -117,6 +118,9 @@ def add_seen(router: APIRouter, view: Callable[[], AdminView], watches: Watches)
     )
     async def watch(request: Request, node: WatchedNodes = ()) -> Response:
         named = [NodeId(token(name, path="node")) for name in node]
+        for name in named:
+            if nodes.seen_node(name) is None:
+                raise NotThereError(f"no node {name!r} is known", path="node")
         return WatchResponse(watches, named, caller(request))
 
     @router.get("/status", dependencies=needs, tags=["status"])
