@@ -70,6 +70,10 @@ class Publisher:
         """Frames as they are."""
         await self._published.send_multipart(frames)
 
+    def forget_all_but(self, last: int) -> None:
+        """Only so many messages are kept still."""
+        self._kept = deque(list(self._kept)[-last:], maxlen=self._kept.maxlen)
+
     def restart(self) -> None:
         """Another life: numbers from 0, nothing kept."""
         self._kept.clear()
