@@ -11,7 +11,9 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from rich.console import Console
+from tests.answering import problem, server
 from tests.eventually import eventually
 from tests.gateway_region import (
     ADMIN_SECRET,
@@ -24,7 +26,8 @@ from tests.gateway_region import (
 )
 from tests.terminal import CTRL_C, ENTER_SCREEN, LEAVE_SCREEN, SHOW_CURSOR, Terminal, terminal
 
-from axiom_cli.admin import Target, admin_of
+from axiom_cli import tail as tail_module
+from axiom_cli.admin import WATCH_PATH, Target, admin_of
 from axiom_cli.admin_client import NoAnswerError, UnauthenticatedError
 from axiom_cli.tail import TailOptions, tail
 from axiom_cli.top import TopOptions, _Board, top
@@ -32,6 +35,7 @@ from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import NotFoundError
 from axiom_common.model.engine import GpuState
 from axiom_common.testing.gpus import FakeGpus
+from axiom_common.wire.examples import NODE_VIEW
 
 LONG: dict[str, Any] = {
     "model": "sql",
@@ -128,6 +132,28 @@ async def test_tail_needs_a_gateway_and_a_node_to_begin() -> None:
     async with region_of(0, agent=False) as region, served(region) as gateway:
         with pytest.raises(NotFoundError):
             await tail(of_tail(gateway.url))
+
+
+async def test_tail_waits_for_a_gateway_that_has_not_heard_of_the_node_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tail_module, "RETRY_S", 0.0)
+    view = NODE_VIEW.model_dump_json()
+    watched = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal watched
+        if request.path != WATCH_PATH:
+            return web.Response(text=view)
+        watched += 1
+        if watched < 3:
+            return problem(404, "no node is known", "not-found")
+        return web.Response(text=f"event: node\ndata: {view}\n\n")
+
+    async with server(answer) as url:
+        await tail(of_tail(url, count=1, as_json=True))
+    assert watched == 3
+    assert json.loads(capsys.readouterr().out) == json.loads(view)
 
 
 async def test_off_a_terminal_top_shows_once(tmp_path: Path) -> None:
