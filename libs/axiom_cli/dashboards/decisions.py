@@ -124,6 +124,34 @@ _WAITING = (
     ),
 )
 
+_PROMPTS = (
+    graph(
+        "Prompt tokens that caches had",
+        "Of requests whose prompt is known: what their engines had cached, what decisions took "
+        "for held, and by how much that was too high. All 0: no base model is in `prompts`.",
+        RATE,
+        (total(rate(Gateway.CACHED_TOKENS)), "{{region}} cached"),
+        (total(rate(Gateway.MATCHED_TOKENS)), "{{region}} matched"),
+        (total(rate(Gateway.OVERMATCHED_TOKENS)), "{{region}} matched in excess"),
+    ),
+    graph(
+        "Facts that lack",
+        "Engines of which a gateway missed what their agent told, and snapshots that gateways "
+        "asked for. Normal: 0, but for a moment after a gateway starts.",
+        COUNT,
+        (highest(now(Gateway.FACTS_LACKING)), "{{region}} lack"),
+        (total(rate(Gateway.SNAPSHOTS_ASKED)), "{{region}} asked a second"),
+    ),
+    graph(
+        "Chunks of prompts known",
+        "What engines are known to hold, as the gateway that knows most sees it, and how much of "
+        "it is its own prediction.",
+        COUNT,
+        (highest(now(Gateway.PREFIX_ENTRIES)), "{{region}} held"),
+        (highest(now(Gateway.PREFIX_PREDICTED)), "{{region}} predicted"),
+    ),
+)
+
 _TOLD = (
     graph(
         "Decisions told to the stream",
@@ -149,11 +177,13 @@ _TOLD = (
 BOARD = Board(
     uid="axiom-decisions",
     title="Axiom: decisions and quarantine",
-    about="How decisions end, what they cost, what waits for room, and what is told of it.",
+    about="How decisions end, what they cost, what waits for room, which caches they find, and "
+    "what is told of it.",
     rows=(
         ("Now", _NOW),
         ("Decisions", _DECIDED),
         ("Quarantine and hold", _WAITING),
+        ("Prompts and caches", _PROMPTS),
         ("What is told of them", _TOLD),
     ),
 )
