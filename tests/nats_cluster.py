@@ -49,7 +49,7 @@ class NatsCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
-        self.public_keys = {user: _make_seed(self._seed(user)) for user in (*SERVICES, *NODES)}
+        self.public_keys = {user: make_seed(self._seed(user)) for user in (*SERVICES, *NODES)}
         self._make_certificates()
         self.servers: dict[str, ChildServer] = {}
         self.topology = self._lay_out()
@@ -238,7 +238,7 @@ async def leader_of(cluster: NatsCluster, bucket: str) -> str:
     return info.cluster.leader
 
 
-def _make_seed(path: Path) -> str:
+def make_seed(path: Path) -> str:
     seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
     path.write_bytes(seed)
     return str(nkeys.from_seed(bytearray(seed)).public_key.decode())

@@ -7,57 +7,53 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import aiohttp
-import nats
-import nats.errors
+from pydantic_settings import SettingsConfigDict
 from rich.table import Table
 from rich.text import Text
 
 from axiom_cli.admin import Target, admin_of
 from axiom_cli.admin_client import NoAnswerError
+from axiom_cli.checks import Check, Verdict
+from axiom_cli.nats_check import nats_check
 from axiom_cli.output import print_figures, table_console
 from axiom_cli.stack.servers import HOST, nats_binary, valkey_binary
+from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.drivers.nvml_reader import NvmlReader
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import AxiomError, NotFoundError, SettingsError, UnavailableError
 from axiom_common.model.ids import RegionId
+from axiom_common.runtime.settings import ServiceSettings, load_settings
 
 PROBE_TIMEOUT_S = 3.0
 PYTHON_MIN = (3, 11)
 
 
-class Verdict(StrEnum):
-    """`missing` is no fault: Axiom runs without it."""
-
-    OK = "ok"
-    MISSING = "missing"
-    BROKEN = "broken"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One line of the doctor. `advice` says what to do; empty when there is nothing to do."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-    advice: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What to look at. Where a server's URL is given it must answer; else its binary must be here,
-    for `axiom up` to start one."""
+    for `axiom up` to start one, unless there is a gateway. `credentials` are for NATS."""
 
     port: int
     gateway: Target
     nats_url: str | None = None
+    credentials: NatsCredentials = field(default_factory=NatsCredentials)
     redis_url: str | None = None
     engine_urls: tuple[str, ...] = ()
+
+
+class _Servers(ServiceSettings):
+    # A service's file has more than what all services have.
+    model_config = SettingsConfigDict(extra="ignore")
+
+
+def settings_of_servers(config: Path | None, **flags: str | None) -> ServiceSettings:
+    """Where NATS and Redis are, and who one is to NATS, from where services have it: flags, the
+    environment, the file `config`. SettingsError; `model_fields_set` has what any of them names."""
+    return load_settings(_Servers, config=config, **flags)
 
 
 async def doctor(wanted: Wanted, *, as_json: bool) -> bool:
@@ -75,10 +71,11 @@ async def examine(wanted: Wanted) -> list[Check]:
     """All checks, in the order in which a person would mend things."""
     gateway_check, found_urls = await _gateway(wanted.gateway)
     engine_urls = wanted.engine_urls or found_urls
+    alone = gateway_check.verdict is Verdict.MISSING
     return [
         _python(),
-        await _nats(wanted.nats_url),
-        await _redis(wanted.redis_url),
+        await _nats(wanted, needed=alone),
+        await _redis(wanted.redis_url, needed=alone),
         _nvml(),
         _port(wanted.port, own=gateway_check.verdict is Verdict.OK),
         gateway_check,
@@ -88,7 +85,12 @@ async def examine(wanted: Wanted) -> list[Check]:
 
 def doctor_table(checks: Sequence[Check]) -> Table:
     """One row a check, with what to do beneath the detail."""
-    styles = {Verdict.OK: "green", Verdict.MISSING: "yellow", Verdict.BROKEN: "bold red"}
+    styles = {
+        Verdict.OK: "green",
+        Verdict.MISSING: "yellow",
+        Verdict.UNCHECKED: "yellow",
+        Verdict.BROKEN: "bold red",
+    }
     table = Table(box=None, header_style="bold")
     for head in ("check", "verdict", "detail"):
         table.add_column(head, overflow="fold")
@@ -111,40 +113,15 @@ def _python() -> Check:
     return Check(name="python", verdict=Verdict.OK, detail=found)
 
 
-async def _nats(url: str | None) -> Check:
-    if url is None:
-        return _binary("nats", nats_binary, flag="--nats-url")
-    servers = [server.strip() for server in url.split(",")]
-    try:
-        client = await nats.connect(
-            servers,
-            allow_reconnect=False,
-            # How often each server is tried before the client gives up; 0 would mean for ever.
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0,
-            connect_timeout=PROBE_TIMEOUT_S,
-            error_cb=_told_once,
-        )
-    except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
-        return _unreachable("nats", url, error, "start nats-server -js there, or mend the URL")
-    version = client.connected_server_version
-    try:
-        await client.jetstream(timeout=PROBE_TIMEOUT_S).account_info()
-    except (nats.errors.Error, TimeoutError):
-        return Check(
-            name="nats",
-            verdict=Verdict.BROKEN,
-            detail=f"{url} is NATS {version} without JetStream",
-            advice="start nats-server with -js: desired state lives in JetStream",
-        )
-    finally:
-        await client.close()
-    return Check(name="nats", verdict=Verdict.OK, detail=f"{url} is NATS {version}, JetStream on")
+async def _nats(wanted: Wanted, *, needed: bool) -> Check:
+    if wanted.nats_url is None:
+        return _binary("nats", nats_binary, flag="--nats-url", needed=needed)
+    return await nats_check(wanted.nats_url, wanted.credentials, timeout_s=PROBE_TIMEOUT_S)
 
 
-async def _redis(url: str | None) -> Check:
+async def _redis(url: str | None, *, needed: bool) -> Check:
     if url is None:
-        return _binary("redis", valkey_binary, flag="--redis-url")
+        return _binary("redis", valkey_binary, flag="--redis-url", needed=needed)
     try:
         cache = RedisShadowCache(url, RegionId("doctor"), call_timeout_s=PROBE_TIMEOUT_S)
         try:
@@ -156,8 +133,16 @@ async def _redis(url: str | None) -> Check:
     return Check(name="redis", verdict=Verdict.OK, detail=f"{url} answers")
 
 
-def _binary(name: str, find: Callable[[], Path], *, flag: str) -> Check:
-    """The binary that `axiom up` would start, and its version."""
+def _binary(name: str, find: Callable[[], Path], *, flag: str, needed: bool) -> Check:
+    """The binary that `axiom up` would start, and its version. Not `needed`: a gateway has a server
+    already, wherever it is, and tells below what it lacks."""
+    if not needed:
+        return Check(
+            name=name,
+            verdict=Verdict.UNCHECKED,
+            detail="not asked: only the gateway below is",
+            advice=f"name it with {flag} or --config to ask it too",
+        )
     try:
         path = find()
         told = subprocess.run(
@@ -254,7 +239,3 @@ def _unreachable(name: str, url: str, error: Exception, advice: str) -> Check:
     return Check(
         name=name, verdict=Verdict.BROKEN, detail=f"{url} gives no answer: {cause}", advice=advice
     )
-
-
-async def _told_once(error: Exception) -> None:
-    """The client also reports here what its connect raises; the check tells that."""

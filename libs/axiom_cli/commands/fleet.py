@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,13 +20,14 @@ from axiom_cli.commands.options import (
     Sort,
 )
 from axiom_cli.commands.running import asks_gateway, until_interrupted
-from axiom_cli.doctor import Wanted, doctor
+from axiom_cli.doctor import Wanted, doctor, settings_of_servers
 from axiom_cli.explain import explain, question
 from axiom_cli.plan_and_config import config, plan
 from axiom_cli.status import status
 from axiom_cli.tail import TailOptions, tail
 from axiom_cli.top import TopOptions, top
 from axiom_cli.why import why
+from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.wire import headers
 from axiom_common.wire.decisions import EXPLAINED_MAX, PROMPT_TOKENS_MAX
 
@@ -119,17 +121,29 @@ async def doctor_command(
     port: PortNumber = GATEWAY_PORT,
     nats_url: NatsUrl = None,
     redis_url: RedisUrl = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            dir_okay=False,
+            help="Settings of a service: its NATS and Redis, its key and TLS files for NATS. "
+            "AXIOM_... go before them, as for services.",
+        ),
+    ] = None,
     engine: Annotated[
         list[str] | None, typer.Option(help="An engine to look at; else those of the gateway.")
     ] = None,
     as_json: AsJson = False,
 ) -> bool:
     """Look at ports, binaries, NVML, NATS, Redis and engines, and say what to do."""
+    servers = settings_of_servers(config_file, nats_url=nats_url, redis_url=redis_url)
+    given = servers.model_fields_set
     wanted = Wanted(
         port=port,
         gateway=target,
-        nats_url=nats_url,
-        redis_url=redis_url,
+        nats_url=servers.nats_url if "nats_url" in given else None,
+        redis_url=servers.redis_url if "redis_url" in given else None,
+        credentials=NatsCredentials.of(servers),
         engine_urls=tuple(engine or ()),
     )
     return await doctor(wanted, as_json=as_json)
