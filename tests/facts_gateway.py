@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Awaitable, Callable
 
 from tests.engine_parts import engine_state
@@ -9,7 +10,7 @@ from tests.fact_parts import Message
 from tests.owner import TestOwner
 
 from axiom_common.model.engine import NodeState
-from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId, engine_id
+from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId, engine_id, node_of
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
@@ -38,17 +39,20 @@ class FactsGateway:
         clock: Clock,
         *,
         region: RegionId = REGION,
+        engine: EngineId = ENGINE,
+        revision: str = REVISION,
         run: Run = in_background,
         entries_max: int = 256 * 1024,
     ) -> None:
         self.owner = owner
         self.region = region
+        self.engine = engine
         self.metrics = GatewayMetrics()
         self.state = GatewayState(clock, BUILT_IN)
         self.prefixes = Prefixes(
             clock,
             self.state,
-            {BASE_MODEL: REVISION, "refused": None}.get,
+            {BASE_MODEL: revision, "refused": None}.get,
             lambda: 0.5,
             entries_max=entries_max,
             predicted_ttl_ms=TTL_MS,
@@ -66,14 +70,15 @@ class FactsGateway:
         )
 
     async def start(self) -> None:
-        self.see(ENGINE)
+        self.see(self.engine)
         await self.feed.start()
         self.owner.create_task(self.feed.run(), name="facts")
 
     def see(self, *engines: EngineId, base_model: str = BASE_MODEL) -> None:
         """The node is told whole, with these engines and no others."""
         states = tuple(engine_state(engine, base_model=base_model) for engine in engines)
-        told = NodeState(region=self.region, node=NODE, incarnation=1, seq=1, engines=states)
+        node = node_of(self.engine)
+        told = NodeState(region=self.region, node=node, incarnation=1, seq=1, engines=states)
         self.state.node_changed(told, heard=True)
 
     def holders(self, link: int, base_model: str = BASE_MODEL) -> set[int]:
@@ -83,8 +88,14 @@ class FactsGateway:
 
     def holds(self, *links: int) -> list[int]:
         """Which of these links the engine holds."""
-        number = self.state.number(ENGINE)
+        number = self.state.number(self.engine)
         return [link for link in links if number in self.holders(link)]
+
+    def credit(self, links: array[int]) -> int:
+        """Tokens of a prompt with these links that the engine holds in HBM."""
+        number = self.state.number(self.engine)
+        in_hbm, _ = self.prefixes.index_of(BASE_MODEL).lookup(links)
+        return next((t for n, _, t in ROW.iter_unpack(in_hbm) if n == number), 0)
 
     def counted(self, metric: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"axiom_gateway_{metric}", labels) or 0.0

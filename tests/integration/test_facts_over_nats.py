@@ -85,7 +85,14 @@ async def parts(
         one, two = map(NatsBus, connections)
         agent, gateway = Agent(one, region), FactsGateway(owner, two, clock, region=region)
         await agent.start(owner)
+        told: list[bytes] = []
+
+        async def hear(subject: str, payload: bytes) -> None:
+            told.append(payload)
+
+        await two.subscribe(subjects.node_facts(region, NODE), hear)
         await agent.work(50)
+        await eventually(lambda: told)
         await gateway.start()
         yield agent, gateway
         for bus, connection in zip((one, two), connections, strict=True):
