@@ -45,7 +45,7 @@ class Seen:
 
     def aged(self, ms: float) -> float | None:
         """The age by now of a fact that was so old when the node told it; None: not known."""
-        heard = self.view.heard_age_ms
+        heard = self.view.staleness_ms
         return None if heard is None else ms + heard + self.since_ms
 
 

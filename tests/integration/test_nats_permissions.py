@@ -27,8 +27,12 @@ from axiom_common.drivers.nats_registry import NatsBucket
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import SettingsError, UnavailableError
 from axiom_common.model.ids import GatewayId, NodeId, RegionId
+from axiom_common.model.plan import Plan
 from axiom_common.ports.registry import Entry
+from axiom_common.runtime.logging import Log
 from axiom_common.wire import keys, subjects
+from axiom_common.wire.schemas import Lease, PlanRecord, encode
+from axiom_gateway.plan_feed import PlanFeed
 
 WITHIN_S = 15.0
 N1, N2 = NodeId("n1"), NodeId("n2")
@@ -308,6 +312,41 @@ async def test_services_have_no_more_than_they_need(
             await client.publish(subject, b"")
         await count_reaches(refused, len(said) + len(never))
         await client.close()
+
+
+async def test_gateways_follow_plans_and_see_whether_a_scheduler_leads(
+    nats_cluster: NatsCluster,
+) -> None:
+    clock = SystemClock()
+    node = NodeId("seen")
+    plan = Plan(region=REGION, node=node, revision=1, fence=1, reason="", engines=())
+    async with task_owner() as owner:
+        scheduler = nats_cluster.connection("scheduler", name="scheduler.s1")
+        gateway = nats_cluster.connection("gateway", name="gateway.g1")
+        assert await scheduler.start(owner)
+        assert await gateway.start(owner)
+        writes = nats_cluster.registry("scheduler", scheduler)
+        leases = await writes.bucket(keys.lease_bucket(REGION))
+        plans = await writes.bucket(keys.PLAN_BUCKET)
+
+        async def written() -> None:
+            await leases.put(keys.SCHEDULER_LEASE, encode(Lease(holder="s1", fence=1)))
+            await plans.put(keys.plan_key(REGION, node), encode(PlanRecord(plan=plan)))
+
+        await succeeds(written, despite=UnavailableError, within_s=WITHIN_S)
+        registry, bus = nats_cluster.registry("gateway", gateway), NatsBus(gateway)
+        feed = await PlanFeed.of(registry, bus, clock, Log("test", clock), REGION)
+        following = [owner.create_task(job, name=name) for name, job in feed.jobs().items()]
+        await eventually(
+            lambda: feed.plan(node) == plan and not feed.staleness_ms(), within_s=WITHIN_S
+        )
+        await leases.delete(keys.SCHEDULER_LEASE)
+        await eventually(lambda: feed.staleness_ms() > 0.0, within_s=WITHIN_S)
+        assert gateway.refused == 0
+        for task in following:
+            task.cancel()
+        for connection in (gateway, scheduler):
+            await connection.close()
 
 
 async def test_gateways_tell_decisions_into_their_regions_stream_and_read_none(

@@ -295,7 +295,8 @@ async def test_the_view_is_told() -> None:
                     "degraded": ["shadow-cache-unavailable"],
                     "view_age_ms": 120.0,
                 }
-            }
+            },
+            "staleness_ms": 120.0,
         }
         (node,) = (await it.client.get("/nodes")).json()["items"]
         assert node["plan"] == {

@@ -81,7 +81,7 @@ def test_a_filter_is_a_field_an_operator_and_a_value(text: str, result: bool) ->
         ("host.memory_total_bytes>1", True),
         ("plan.accepted=false", True),
         ("plan.reason~lower", True),
-        ("heard_age_ms<1e3", True),
+        ("staleness_ms<1e3", True),
         ("engines.residents.in_flight=null", True),
         ("engines.residents.in_flight>=2", True),
     ],
@@ -91,10 +91,10 @@ def test_a_filter_looks_into_what_lies_within(text: str, result: bool) -> None:
 
 
 def test_an_unknown_value_is_neither_small_nor_great() -> None:
-    unknown = NODE_VIEW.model_copy(update={"heard_age_ms": None, "host": None, "gpus": ()})
-    for text in ("heard_age_ms<1e9", "heard_age_ms>=0", "host.memory_total_bytes>0"):
+    unknown = NODE_VIEW.model_copy(update={"staleness_ms": None, "host": None, "gpus": ()})
+    for text in ("staleness_ms<1e9", "staleness_ms>=0", "host.memory_total_bytes>0"):
         assert not holds(views.NodeView, unknown, text)
-    for text in ("heard_age_ms=null", "host.memory_total_bytes=null", "gpus.xid!=3"):
+    for text in ("staleness_ms=null", "host.memory_total_bytes=null", "gpus.xid!=3"):
         assert holds(views.NodeView, unknown, text)
 
 

@@ -65,6 +65,7 @@ ENGINE = EngineView(
     note=None,
     in_flight=5,
     idle=False,
+    staleness_ms=200.0,
 )
 GPU = GpuView.model_validate(
     dict.fromkeys(GpuView.model_fields) | {"index": 0, "mig": (), "lost": False}
@@ -74,7 +75,7 @@ NODE = NodeView(
     node="n1",
     incarnation=4,
     seq=9,
-    heard_age_ms=200.0,
+    staleness_ms=200.0,
     liveness="alive",
     engines=(ENGINE,),
     gpus=(GPU,),
@@ -132,7 +133,7 @@ def test_a_node_is_shown_with_the_age_and_the_source_of_what_is_known() -> None:
             "throttled: sw-thermal 3.0 s",
         ),
         (gpu(xid=79, xid_age_ms=6e4), "XID 79 60.0 s ago"),
-        (NODE.model_copy(update={"heard_age_ms": None}), "n1 alive, from the cache"),
+        (NODE.model_copy(update={"staleness_ms": None}), "n1 alive, from the cache"),
         (
             NODE.model_copy(
                 update={
@@ -199,7 +200,7 @@ def test_nodes_are_sorted_and_chosen_by_what_they_serve() -> None:
 @pytest.mark.parametrize(
     ("after", "told"),
     [
-        (NODE.model_copy(update={"seq": 10, "heard_age_ms": 1.0}), []),
+        (NODE.model_copy(update={"seq": 10, "staleness_ms": 1.0}), []),
         (engine(sample=8, sample_age_ms=1.0), []),
         (NODE.model_copy(update={"liveness": "dead"}), ["liveness alive -> dead"]),
         (engine(status="draining"), ["a: status ready -> draining"]),

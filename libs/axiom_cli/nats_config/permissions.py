@@ -78,9 +78,10 @@ def node(region: RegionId, name: NodeId) -> Node:
 
 
 def gateway(region: RegionId) -> Permissions:
-    """Gateways ask agents, tell what they have in flight, and write what people declare; plans they
-    only show."""
+    """Gateways ask agents, tell what they have in flight, and write what people declare; plans, and
+    whether a scheduler leads, they only show."""
     incarnations, requests = keys.incarnation_bucket(region), keys.request_bucket(region)
+    leases = keys.lease_bucket(region)
     return Permissions(
         publish=(
             subjects.gateway_inflight(region, GatewayId(ANY)),
@@ -95,6 +96,9 @@ def gateway(region: RegionId) -> Permissions:
             *_owns(keys.DESIRED_BUCKET, ALL),
             *_makes(keys.PLAN_BUCKET),
             *_gets(keys.PLAN_BUCKET),
+            *_watches(keys.PLAN_BUCKET, ALL),
+            *_makes(leases),
+            *_gets(leases),
             *_makes(requests),
             *_gets(requests),
             _record(requests, ANY),
@@ -103,6 +107,7 @@ def gateway(region: RegionId) -> Permissions:
             subjects.all_node_reports(region),
             subjects.all_node_facts(region),
             subjects.all_inflight(region),
+            changed_on(leases, keys.SCHEDULER_LEASE),
             _inbox("gateway", ALL),
         ),
     )

@@ -20,9 +20,11 @@ from axiom_common.runtime.metrics import (
 from axiom_common.runtime.ops import (
     LIVENESS_FROZEN,
     NATS_AWAY,
+    NO_ENGINE_READY,
     REDIS_AWAY,
     REGISTRY_AWAY,
     REGISTRY_RESET,
+    SCHEDULER_AWAY,
 )
 from axiom_common.wire.schemas import FactKind
 
@@ -103,9 +105,10 @@ class Gateway:
         REDIS_AWAY,
         REGISTRY_AWAY,
         REGISTRY_RESET,
+        SCHEDULER_AWAY,
         LIVENESS_FROZEN,
         "stale-telemetry",
-        "no-engine-ready",
+        NO_ENGINE_READY,
         "draining",
         "tokenizer-differs",
         "tokenizer-refused",

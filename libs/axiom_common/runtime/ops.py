@@ -18,6 +18,8 @@ from starlette.routing import Route
 from axiom_common.runtime.metrics import exposition
 
 NATS_AWAY = "nats-away"
+SCHEDULER_AWAY = "scheduler-away"
+NO_ENGINE_READY = "no-engine-ready"
 REDIS_AWAY = "redis-away"
 REGISTRY_AWAY = "registry-away"
 REGISTRY_RESET = "registry-reset"

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from axiom_common.model.decision import SCORES, Candidate, Decision, Refused, Term
 from axiom_common.model.outcome import Outcome
-from axiom_common.wire.rest import PublicName, Shape
+from axiom_common.wire.rest import PublicName, Shape, StalenessMs
 
 EXPLAINED_MAX = 256
 """Engines of one answer to an `ExplainPost`."""
@@ -174,7 +174,7 @@ class JudgedEngine(Shape):
 class Explanation(Shape):
     """The answer to an `ExplainPost`: a new question, asked of what is known now. Nothing is
     booked, and no request that came before was decided by it. `engines` by id; `next` goes into
-    `after` for those that follow."""
+    `after` for those that follow. `staleness_ms`: since the region was heard last."""
 
     new_question: bool = True
     model: str
@@ -184,3 +184,4 @@ class Explanation(Shape):
     decision: DecisionView
     engines: tuple[JudgedEngine, ...]
     next: str | None
+    staleness_ms: StalenessMs = 0.0

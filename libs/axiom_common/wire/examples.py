@@ -219,7 +219,7 @@ PLAN_VIEW = views.NodePlanView.of(PLAN, PLAN_STATUS, staleness_ms=250.0)
 NODE_VIEW = views.NodeView.of(
     NODE_STATE,
     liveness="alive",
-    heard_age_ms=120.5,
+    staleness_ms=120.5,
     uses={ENGINE: views.EngineUse(order=ORDER, in_flight=7, idle=False)},
 )
 REST: tuple[BaseModel, ...] = (

@@ -297,6 +297,7 @@ class Status(Shape):
     """What `axiom status --json` prints."""
 
     regions: dict[str, RegionStatus]
+    staleness_ms: StalenessMs = 0.0
 
 
 class Problem(Shape):

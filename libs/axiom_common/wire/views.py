@@ -194,7 +194,9 @@ class EngineView(_Figures):
     """An engine as its agent reports it. Residents in its LRU order, oldest first; `gpus` are
     indexes into those of the node. `order` is what an operator ordered of it (`cordon`, `drain`),
     with a note; `in_flight` counts the requests of all gateways there. `idle`: those are none, and
-    the engine itself reports none, by a sample newer than its order; null: nobody tells."""
+    the engine itself reports none, by a sample newer than its order; null: nobody tells.
+    `staleness_ms`: since its node's last report, when all ages here were as they are told; null:
+    known from the shadow cache only."""
 
     region: str
     node: str
@@ -219,9 +221,12 @@ class EngineView(_Figures):
     note: str | None
     in_flight: int
     idle: bool | None
+    staleness_ms: float | None
 
     @classmethod
-    def of(cls, node: NodeState, engine: EngineState, use: EngineUse) -> EngineView:
+    def of(
+        cls, node: NodeState, engine: EngineState, use: EngineUse, staleness_ms: float | None
+    ) -> EngineView:
         """The shape of one engine of a node."""
         limits = engine.limits
         return cls(
@@ -251,19 +256,20 @@ class EngineView(_Figures):
             note=use.order.note if use.order else None,
             in_flight=use.in_flight,
             idle=use.idle,
+            staleness_ms=staleness_ms,
             **{name: getattr(engine, name) for name in EngineFigures._fields},
         )
 
 
 class NodeView(Shape):
-    """A node as the answering gateway sees it. `heard_age_ms`: since its last report, null: known
+    """A node as the answering gateway sees it. `staleness_ms`: since its last report, null: known
     from the shadow cache only. `gpus` empty: NVML does not say."""
 
     region: str
     node: str
     incarnation: int
     seq: int
-    heard_age_ms: float | None
+    staleness_ms: float | None
     liveness: str
     engines: tuple[EngineView, ...]
     gpus: tuple[GpuView, ...]
@@ -276,7 +282,7 @@ class NodeView(Shape):
         state: NodeState,
         *,
         liveness: str,
-        heard_age_ms: float | None,
+        staleness_ms: float | None,
         uses: Mapping[EngineId, EngineUse],
     ) -> NodeView:
         """The shape of a node's state. `uses`: what gateways know of its engines."""
@@ -286,10 +292,10 @@ class NodeView(Shape):
             node=state.node,
             incarnation=state.incarnation,
             seq=state.seq,
-            heard_age_ms=heard_age_ms,
+            staleness_ms=staleness_ms,
             liveness=liveness,
             engines=tuple(
-                EngineView.of(state, engine, uses.get(engine.engine, EngineUse()))
+                EngineView.of(state, engine, uses.get(engine.engine, EngineUse()), staleness_ms)
                 for engine in engines
             ),
             gpus=tuple(GpuView.of(gpu) for gpu in state.gpus),

@@ -44,6 +44,7 @@ class DecisionDesk:
     state: GatewayState
     profiles: ProfileBook
     default_profile: str
+    staleness_ms: Callable[[], float]
 
     def why(self, decision_id: str) -> WhyView:
         """All that is kept of one id; NotFoundError when nothing is."""
@@ -84,6 +85,7 @@ class DecisionDesk:
             decision=DecisionView.of(self.state.choose(query, profile.name).whole(), weights),
             engines=tuple(JudgedEngine.of(one, weights) for one in shown),
             next=shown[-1].engine if len(seen) > asked.limit else None,
+            staleness_ms=self.staleness_ms(),
         )
 
     def _attempt(self, record: DecisionRecord) -> AttemptView:

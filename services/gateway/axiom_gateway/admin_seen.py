@@ -125,8 +125,10 @@ def add_seen(router: APIRouter, view: Callable[[], AdminView], watches: Watches)
 
     @router.get("/status", dependencies=needs, tags=["status"])
     async def status() -> rest.Status:
-        regions = sorted(view().regions.items())
-        return rest.Status(regions={name: _region(seen) for name, seen in regions})
+        seen = view()
+        regions = sorted(seen.regions.items())
+        shown = {str(name): _region(region) for name, region in regions}
+        return rest.Status(regions=shown, staleness_ms=seen.staleness_ms)
 
 
 def _engine_ids(nodes: SeenNodes) -> list[str]:
@@ -140,7 +142,11 @@ def _engine(nodes: SeenNodes, id_: str) -> views.EngineView | None:
         return None
     found = (engine for engine in seen.state.engines if engine.engine == id_)
     return next(
-        (views.EngineView.of(seen.state, engine, seen.use(engine)) for engine in found), None
+        (
+            views.EngineView.of(seen.state, engine, seen.use(engine), seen.heard_age_ms)
+            for engine in found
+        ),
+        None,
     )
 
 

@@ -23,7 +23,7 @@ from axiom_common.runtime.desired_store import DesiredStore
 from axiom_common.runtime.lifecycle import Owner
 from axiom_common.runtime.logging import Log
 from axiom_common.runtime.native import which_runs
-from axiom_common.runtime.ops import Readiness, ops_routes
+from axiom_common.runtime.ops import NO_ENGINE_READY, Readiness, ops_routes
 from axiom_common.runtime.tracing import NO_TRACER
 from axiom_common.wire import keys
 from axiom_common.wire.requests import BUCKET_BYTES_MAX
@@ -48,6 +48,7 @@ from axiom_gateway.handlers import V1
 from axiom_gateway.hold import HoldQueue
 from axiom_gateway.inflight import InFlightPublisher
 from axiom_gateway.metrics import GatewayMetrics
+from axiom_gateway.plan_feed import PlanFeed
 from axiom_gateway.prefix_parts import PrefixParts
 from axiom_gateway.prober import Prober
 from axiom_gateway.profile_book import ProfileBook
@@ -60,10 +61,8 @@ from axiom_gateway.telling import Telling
 from axiom_gateway.v1_access import V1Access
 from axiom_gateway.watch import Watches
 
-NO_ENGINE_READY = "no-engine-ready"
 SWEEP_EVERY_MS = 250.0
-START_POLL_MS = 20.0
-DRAIN_POLL_MS = 20.0
+POLL_MS = 20.0
 CUT_GRACE_MS = 1000.0
 """After the drain: how long streams have to send their last event."""
 
@@ -166,6 +165,8 @@ class GatewayApp:
             watches=self.watches,
             admin_secret=self._admin_secret,
         )
+        seen = self._bus, self._clock, self._log, self._region
+        self._plans = await PlanFeed.of(self._registry, *seen)
         self._publishing = InFlightPublisher(
             self._bus,
             self._clock,
@@ -190,11 +191,10 @@ class GatewayApp:
         self._tasks = [owner.create_task(job, name=name) for name, job in jobs.items()]
         await self.feed.start()
         await self.prefix.start()
-        plans = await self._registry.bucket(keys.PLAN_BUCKET)
         requests = await self._registry.bucket(
             keys.request_bucket(self._region), bytes_max=BUCKET_BYTES_MAX
         )
-        return routed(self._v1, self._others(desired, plans, requests))
+        return routed(self._v1, self._others(desired, requests))
 
     def _v1_of(self, owner: Owner) -> V1:
         settings = self._settings
@@ -247,6 +247,7 @@ class GatewayApp:
             "probe engines": prober.run(),
             "tell decisions": self._publisher.run(),
             **self.prefix.jobs(),
+            **self._plans.jobs(),
         }
         if self._admin_secret is None:
             jobs["first key"] = make_first_key(
@@ -254,7 +255,7 @@ class GatewayApp:
             )
         return jobs
 
-    def _others(self, desired: Bucket, plans: Bucket, requests: Bucket) -> App:
+    def _others(self, desired: Bucket, requests: Bucket) -> App:
         """All that is not /v1."""
         desk = DecisionDesk(
             clock=self._clock,
@@ -262,6 +263,7 @@ class GatewayApp:
             state=self.state,
             profiles=self.profiles,
             default_profile=self._settings.default_profile,
+            staleness_ms=lambda: self.admin_view().staleness_ms,
         )
         store = DesiredStore(desired)
         orders = OrderDesk(
@@ -284,7 +286,7 @@ class GatewayApp:
                 more=(
                     partial(add_decisions, desk=desk),
                     partial(add_engine_orders, desk=orders),
-                    partial(add_plan, desk=PlanDesk(plans, self.feed, self._clock, self._region)),
+                    partial(add_plan, desk=PlanDesk(feed=self._plans, nodes=self.feed)),
                     partial(add_config, settings=self._settings),
                 ),
             )
@@ -327,7 +329,8 @@ class GatewayApp:
 
     def degraded(self) -> tuple[str, ...]:
         """What is not as it should be, by stable names."""
-        found = [*self.feed.degraded(), *self._declared.degraded(), *self.prefix.degraded()]
+        parts = (self.feed, self._declared, self.prefix, self._plans)
+        found = [name for part in parts for name in part.degraded()]
         if not self.state.any_ready:
             found.append(NO_ENGINE_READY)
         if self._draining:
@@ -356,7 +359,7 @@ class GatewayApp:
         while self._clock.now_ms() < deadline_ms and not (
             self._declared.watch.synced and self.feed.has_view()
         ):
-            await self._clock.sleep_ms(START_POLL_MS)
+            await self._clock.sleep_ms(POLL_MS)
         self._started.set()
 
     async def _sweep(self) -> None:
@@ -365,19 +368,20 @@ class GatewayApp:
             await self.feed.sweep()
             self.state.sweep()
             self._declared.known.look()
+            self._plans.look()
             self.telling.tell()
             for _ in range(TURNS - 1):
                 await self._clock.sleep_ms(SWEEP_EVERY_MS / TURNS)
                 self.state.sweep_on()
 
     def _unbroken_ms(self) -> float:
-        now_ms, connected = self._clock.now_ms(), self._bus.connected
-        return self.state.hearing.unbroken_ms(now_ms, connected=connected)
+        hearing, now_ms = self.state.hearing, self._clock.now_ms()
+        return hearing.unbroken_ms(now_ms, connected=self._bus.connected)
 
     async def _until_idle(self, timeout_ms: float) -> None:
         deadline_ms = self._clock.now_ms() + timeout_ms
         while self._v1.under_way and self._clock.now_ms() < deadline_ms:
-            await self._clock.sleep_ms(DRAIN_POLL_MS)
+            await self._clock.sleep_ms(POLL_MS)
 
     def _expose(self) -> None:
         self.metrics.expose(

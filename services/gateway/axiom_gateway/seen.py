@@ -75,5 +75,5 @@ def node_view(nodes: SeenNodes, name: NodeId) -> NodeView | None:
 
 def _shape(seen: SeenNode) -> NodeView:
     return NodeView.of(
-        seen.state, liveness=seen.liveness, heard_age_ms=seen.heard_age_ms, uses=seen.uses
+        seen.state, liveness=seen.liveness, staleness_ms=seen.heard_age_ms, uses=seen.uses
     )
