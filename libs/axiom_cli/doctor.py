@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
@@ -26,7 +26,7 @@ from axiom_common.drivers.nvml_reader import NvmlReader
 from axiom_common.drivers.redis_shadow_cache import RedisShadowCache
 from axiom_common.errors import AxiomError, NotFoundError, SettingsError, UnavailableError
 from axiom_common.model.ids import RegionId
-from axiom_common.runtime.settings import ServiceSettings, load_settings
+from axiom_common.runtime.settings import ServiceSettings, load_settings, without_users
 
 PROBE_TIMEOUT_S = 3.0
 PYTHON_MIN = (3, 11)
@@ -68,11 +68,11 @@ async def doctor(wanted: Wanted, *, as_json: bool) -> bool:
 
 
 async def examine(wanted: Wanted) -> list[Check]:
-    """All checks, in the order in which a person would mend things."""
+    """All checks, in the order in which a person would mend things. No secret is in them."""
     gateway_check, found_urls = await _gateway(wanted.gateway)
     engine_urls = wanted.engine_urls or found_urls
     alone = gateway_check.verdict is Verdict.MISSING
-    return [
+    checks = [
         _python(),
         await _nats(wanted, needed=alone),
         await _redis(wanted.redis_url, needed=alone),
@@ -81,6 +81,7 @@ async def examine(wanted: Wanted) -> list[Check]:
         gateway_check,
         *await asyncio.gather(*(_engine(url) for url in engine_urls)),
     ]
+    return [replace(check, detail=without_users(check.detail)) for check in checks]
 
 
 def doctor_table(checks: Sequence[Check]) -> Table:

@@ -43,6 +43,20 @@ async def test_every_kind_of_url_is_asked(scheme: str) -> None:
     assert check.advice
 
 
+async def test_passwords_of_urls_are_not_shown() -> None:
+    where = f"zoe:pa55@127.0.0.1:{free_port()}"
+    wanted = Wanted(
+        port=0,
+        gateway=nobody(),
+        nats_url=f"nats://{where},nats://{where}",
+        redis_url=f"redis://{where}",
+    )
+    shown = str(await examine(wanted))
+    assert "pa55" not in shown
+    assert "zoe" not in shown
+    assert shown.count(f"//{where.partition('@')[2]}") == 3
+
+
 async def test_a_url_that_is_none_is_told() -> None:
     check = await redis_check("redis+cluster://nowhere")
     assert check.verdict is Verdict.BROKEN

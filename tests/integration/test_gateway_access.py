@@ -386,6 +386,8 @@ async def test_a_key_sees_the_adapters_of_its_tenant_only(
                 one = await gateway.get(f"/v1/models/{adapter}", **headers)
                 sent = await gateway.post(COMPLETIONS, ASKED | {"model": adapter}, **headers)
                 assert (one.status, sent.status) == (status, status)
+        explained = await gateway.post("/admin/v1/explain", {"model": own["acme"]}, **admin)
+        assert explained.status == 200
         async with gateway.client.delete(f"{KEYS}/{own['acme']}", headers=admin) as gone:
             assert gone.status == 204
         void = await gateway.get(f"/v1/models/{own['acme']}", **key_header(secrets["acme"]))

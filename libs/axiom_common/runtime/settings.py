@@ -6,6 +6,7 @@ Order, later wins: defaults, a YAML file (`--config`), environment `AXIOM_<FIELD
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,7 @@ PositiveMs = Annotated[float, Field(gt=0, le=3_600_000)]
 
 
 SECRET_MIN, SECRET_MAX = 32, 256
+_USER = re.compile(r"(?<=//)[^/@\s]*@|(?<=,)[^/,@\s]*@")
 
 
 class ServiceSettings(BaseSettings):
@@ -127,6 +129,11 @@ def read_secret(path: Path | None) -> str | None:
     if not SECRET_MIN <= len(secret) <= SECRET_MAX or len(secret.split()) != 1:
         raise SettingsError(f"{path}: expected one word of {SECRET_MIN} to {SECRET_MAX} characters")
     return secret
+
+
+def without_users(text: str) -> str:
+    """A text without the users and passwords of the URLs in it, lists of servers included."""
+    return _USER.sub("", text)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -3,24 +3,22 @@ passwords of URLs are cut out, files are named and not shown."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from fastapi import APIRouter, Depends
 
 from axiom_common.model.access import Role
+from axiom_common.runtime.settings import without_users
 from axiom_common.wire.views import ConfigView
 from axiom_gateway.admin_access import Needs
 from axiom_gateway.settings import GatewaySettings
-
-_USER = re.compile(r"(?<=//)[^/@\s]*@|(?<=,)[^/,@\s]*@")
 
 
 def shown_settings(settings: GatewaySettings) -> dict[str, Any]:
     """All settings by name, for anybody to see."""
     told = settings.model_dump(mode="json")
     return {
-        name: _USER.sub("", value) if isinstance(value, str) else value
+        name: without_users(value) if isinstance(value, str) else value
         for name, value in told.items()
     }
 
