@@ -58,7 +58,13 @@ class Decider:
     def in_flight(self) -> Mapping[tuple[EngineId, EngineAdapter], int]: ...
     def in_flight_on(self, engine: EngineId) -> Mapping[EngineAdapter, int]: ...
     def judged(
-        self, query: Query, profile: str, now_ms: float, after: str, limit: int
+        self,
+        query: Query,
+        profile: str,
+        now_ms: float,
+        prompt: Prompt | None,
+        after: str,
+        limit: int,
     ) -> tuple[bytes, list[tuple[EngineId, int, bytes]]]: ...
     @property
     def names_kept(self) -> int: ...

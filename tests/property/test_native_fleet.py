@@ -63,19 +63,19 @@ class Pair:
 
     def judge(self, name: str, chance: Random) -> Decided:
         """Ask both, some time with a prompt."""
-        asked, profile = drawn_query(chance, ENGINES), chance.choice(PROFILES)
-        text = TEXT[: chance.choice([0, 200, 3_000, len(TEXT)])]
-        told = [
-            (asked, profile, self.now_ms, Prompt(index, SEED, text) if chance_of_prompt else None)
-            for chance_of_prompt in [chance.random() < 0.5]
-            for index in self.indexes
-        ]
-        twins, natives = (
-            getattr(made, name)(*one) for made, one in zip(self.fleets, told, strict=True)
-        )
+        twins, natives = self.asked(name, chance)
         assert natives == twins
         assert natives.whole() == twins.whole()
         return twins  # type: ignore[no-any-return]
+
+    def asked(self, name: str, chance: Random, **options: Any) -> Iterator[Any]:
+        """What each says, some time of a prompt."""
+        asked, profile = drawn_query(chance, ENGINES), chance.choice(PROFILES)
+        text = TEXT[: chance.choice([0, 200, 3_000, len(TEXT)])]
+        with_prompt = chance.random() < 0.5
+        for made, index in zip(self.fleets, self.indexes, strict=True):
+            prompt = Prompt(index, SEED, text) if with_prompt else None
+            yield getattr(made, name)(asked, profile, self.now_ms, prompt, **options)
 
     def announce(self, chance: Random) -> None:
         """An engine holds the text up to somewhere."""
@@ -115,9 +115,9 @@ class Pair:
             own = chance.choice([AXIOM, ODD])
             self.both("set_profiles", {**BUILT_IN, own.name: own})
         elif what == "explain":
-            asked, after = drawn_query(chance, ENGINES), chance.choice(["", "n1.e0", "n5"])
-            options = {"after": after, "limit": chance.choice([None, 3])}
-            self.both("explain", asked, chance.choice(PROFILES), self.now_ms, **options)
+            after, limit = chance.choice(["", "n1.e0", "n5"]), chance.choice([None, 3])
+            twins, natives = self.asked("explain", chance, after=after, limit=limit)
+            assert natives == twins
         else:
             self.announce(chance)
         self.both("in_flight")

@@ -87,6 +87,7 @@ class Fleet(Protocol):
         query: Query,
         profile: str,
         now_ms: float,
+        prompt: Prompt | None = None,
         *,
         after: str = "",
         limit: int | None = None,

@@ -95,11 +95,12 @@ class FleetTwin:
         query: Query,
         profile: str,
         now_ms: float,
+        prompt: Prompt | None = None,
         *,
         after: str = "",
         limit: int | None = None,
     ) -> tuple[Candidate | Refused, ...]:
-        choice = self._choose(query, profile, now_ms, None)
+        choice = self._choose(query, profile, now_ms, prompt)
         page = [(engine, at) for engine, at in self._rows.engines() if engine > after][:limit]
         wait_cap_ms, worst_us = self._profiles[profile].wait_cap_ms, _worst_us(choice)
         return tuple(

@@ -30,7 +30,7 @@ from axiom_common.policy.decided import (
     unpack_one,
 )
 from axiom_common.policy.engine_row import EngineRow
-from axiom_common.policy.fleet import KEPT_MAX
+from axiom_common.policy.fleet import KEPT_MAX, Prompt
 from axiom_common.policy.fleet_rows import ROWS_MIN, only_figures_differ, stands
 from axiom_common.policy.load_times import GBPS, assumed_size_bytes
 from axiom_common.policy.occupancy import TENANTS, VICTIMS, held_by_report
@@ -191,13 +191,13 @@ class NativeFleet(axiom_native.Decider):
         query: Query,
         profile: str,
         now_ms: float,
+        prompt: Prompt | None = None,
         *,
         after: str = "",
         limit: int | None = None,
     ) -> tuple[Candidate | Refused, ...]:
-        parts, seen = self.judged(
-            query, profile, now_ms, after, _EXPLAINED_MAX if limit is None else limit
-        )
+        limit = _EXPLAINED_MAX if limit is None else limit
+        parts, seen = self.judged(query, profile, now_ms, prompt, after, limit)
         wait_cap_ms, worst_us, _ = HEAD.unpack_from(parts)
         return tuple(
             Refused(engine=engine, reason=REASONS[code - 1])

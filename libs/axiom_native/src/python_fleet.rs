@@ -275,12 +275,14 @@ impl Decider {
         query: &Bound<'py, PyAny>,
         profile: &Bound<'py, PyString>,
         now_ms: f64,
+        prompt: Option<&Bound<'py, PyAny>>,
         after: &str,
         limit: usize,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
         let py = query.py();
         let query = self.read_query(query)?;
-        self.with_ask(&query, profile, now_ms, None, |state, ask| {
+        let prompt = prompt.map(read_prompt).transpose()?;
+        self.with_ask(&query, profile, now_ms, prompt.as_ref(), |state, ask| {
             state.fleet.choose(ask);
             let mut engines: Vec<_> = (0..state.fleet.rows())
                 .filter(|&row| state.fleet.engines[row].present)
