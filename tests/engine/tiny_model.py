@@ -5,17 +5,21 @@ usage: tiny_model.py FOLDER      (in the engine's environment: torch, transforme
 Makes FOLDER/base, the adapters FOLDER/ad0 .. ad4 of rank 8, and FOLDER/large of rank 16. A token is
 a byte. Only printable ASCII has weights in the output layer, so greedy answers are readable text,
 and the large spread of the weights makes them depend on prompt and adapter.
+
+FOLDER/words is a base model of the same shape whose tokens are parts of words, with a special token
+before each prompt: its answers are hardly ever the tokens that their text would become.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 SPECIALS = ("<|begin|>", "<|eos|>", "<|pad|>", "<|end|>")
@@ -25,6 +29,11 @@ TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
+WORDS = 1024
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 PRINTABLE = [chr(code) for code in range(ord("!"), ord("~") + 1)]
 
 
@@ -33,6 +42,36 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {token: number for number, token in enumerate((*SPECIALS, *alphabet))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return _fast(tokenizer)
+
+
+def make_words_tokenizer() -> PreTrainedTokenizerFast:
+    """Trained on the standard library's own source."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=WORDS,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    sources = sorted(Path(os.__file__).parent.glob("*.py"))[:40]
+    tokenizer.train_from_iterator(
+        (path.read_text(encoding="utf-8", errors="ignore") for path in sources), trainer
+    )
+    begin = SPECIALS[0]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, tokenizer.token_to_id(begin))]
+    )
+    return _fast(tokenizer)
+
+
+def _fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.ByteLevel()
     begin, eos, pad, end = SPECIALS
     fast = PreTrainedTokenizerFast(
@@ -46,8 +85,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def make_base(folder: Path) -> None:
-    tokenizer = make_tokenizer()
+def make_base(folder: Path, tokenizer: PreTrainedTokenizerFast, printable: list[int]) -> None:
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=HIDDEN,
@@ -65,11 +103,11 @@ def make_base(folder: Path) -> None:
     )
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).to(torch.bfloat16)
-    printable = torch.tensor(tokenizer.convert_tokens_to_ids(PRINTABLE))
+    told = torch.tensor(printable)
     with torch.no_grad():
-        kept = model.lm_head.weight[printable].clone()
+        kept = model.lm_head.weight[told].clone()
         model.lm_head.weight.zero_()
-        model.lm_head.weight[printable] = kept
+        model.lm_head.weight[told] = kept
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -104,7 +142,11 @@ def make_adapter(folder: Path, *, base: Path, seed: int, rank: int) -> None:
 def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     base = folder / "base"
-    make_base(base)
+    tokenizer = make_tokenizer()
+    make_base(base, tokenizer, tokenizer.convert_tokens_to_ids(PRINTABLE))
+    words = make_words_tokenizer()
+    ascii_words = [n for n in range(len(words)) if words.decode([n]).strip().isascii()]
+    make_base(folder / "words", words, [n for n in ascii_words if n >= len(SPECIALS)])
     for number in range(5):
         make_adapter(folder / f"ad{number}", base=base, seed=1000 + number, rank=8)
     make_adapter(folder / "large", base=base, seed=2000, rank=16)

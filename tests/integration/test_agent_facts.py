@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from tests.eventually import eventually
-from tests.fact_parts import ENGINE_NUMBER, FactHearer, Message
+from tests.fact_listener import FactListener
 from tests.kv_parts import SCRIPTS, EngineCache, kinds, trained_byte_level
 from tests.kv_publisher import Publisher, publishing
 from tests.owner import TestOwner, task_owner
@@ -27,11 +27,10 @@ from axiom_common.drivers.nats_connection import NatsConnection
 from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.model.ids import EngineId, NodeId, RegionId
 from axiom_common.model.kv_events import BlocksCleared, BlocksRemoved, BlocksStored, KvEvent
-from axiom_common.model.prefix import FactChanges, FactsState, PrefixScope, chain
+from axiom_common.model.prefix import FactsState, PrefixScope, chain
 from axiom_common.runtime.logging import Log
-from axiom_common.state.prefix_index import ROW
 from axiom_common.wire import subjects
-from axiom_common.wire.schemas import FactReport, FactRequest, decode, encode
+from axiom_common.wire.schemas import FactRequest, encode
 from axiom_node_agent import kv_mirror
 from axiom_node_agent.fact_teller import FactTeller
 from axiom_node_agent.metrics import AgentMetrics
@@ -73,44 +72,6 @@ def wire_event(event: KvEvent) -> dict[str, object]:
 
 
 @dataclass
-class Listener:
-    """A gateway's fold of what is told of the engine; `deaf`: nothing arrives."""
-
-    region: RegionId
-    hearer: FactHearer = field(default_factory=FactHearer)
-    reports: list[FactReport] = field(default_factory=list)
-    deaf: bool = False
-
-    async def hear(self, subject: str, payload: bytes) -> None:
-        del subject
-        if self.deaf:
-            return
-        report = decode(payload, FactReport)
-        self.reports.append(report)
-        self.hearer.hear(
-            Message(
-                report.kind,
-                report.incarnation,
-                report.seq,
-                report.part,
-                report.parts,
-                FactChanges(report.cleared, report.hbm, report.any_tier),
-            )
-        )
-
-    def credit(self, text: str, salt: str | None = None) -> int:
-        """Tokens of a prompt that the engine is said to hold in HBM."""
-        links = chain(
-            PrefixScope(base_model="base", revision=KIND.vocabulary.revision, cache_salt=salt),
-            KIND.vocabulary.normalised(text),
-        )
-        found, _ = self.hearer.index.lookup(links.tobytes())
-        return {engine: tokens for engine, _, tokens in ROW.iter_unpack(found)}.get(
-            ENGINE_NUMBER, 0
-        )
-
-
-@dataclass
 class Stage:
     """An engine with its cache, an agent's teller, and who listens."""
 
@@ -122,9 +83,14 @@ class Stage:
     engine: Publisher
     told: dict[str, list[KvEventSource]]
     cache: EngineCache
-    listener: Listener
+    listener: FactListener
     teller: FactTeller
     telling: asyncio.Task[None]
+
+    def credit(self, text: str, salt: str | None = None) -> int:
+        """Tokens of a prompt that the engine is said to hold in HBM."""
+        scope = PrefixScope(base_model="base", revision=KIND.vocabulary.revision, cache_salt=salt)
+        return self.listener.credit(chain(scope, KIND.vocabulary.normalised(text)))
 
     async def serve(self, text: str, *, is_lost: bool = False, salt: str | None = None) -> None:
         await self.publish(self.cache.serve(text, salt=salt), is_lost=is_lost)
@@ -136,8 +102,8 @@ class Stage:
         """Soon it is credited with `least` tokens, at most `most`, and never above the truth."""
         depth = self.cache.depth(text)
         most = depth if most is None else most
-        await eventually(lambda: least <= self.listener.credit(text) <= most, within_s=15.0)
-        assert self.listener.credit(text) <= depth
+        await eventually(lambda: least <= self.credit(text) <= most, within_s=15.0)
+        assert self.credit(text) <= depth
 
     async def ask(self, asker: str) -> None:
         request = FactRequest(asker=asker, engines=(ENGINE, EngineId("n1.other")))
@@ -182,7 +148,7 @@ async def stage(nats_url: str, region: RegionId, folder: Path) -> AsyncIterator[
             connection = NatsConnection(nats_url, name="test", clock=CLOCK)
             await connection.start(owner)
             bus = NatsBus(connection)
-            listener = Listener(region)
+            listener = FactListener()
             await bus.subscribe(subjects.all_node_facts(region), listener.hear)
             settings = EngineSettings(name="e1", url=url, base_model="base", tokenizer=folder)
             it = Stage(
@@ -242,7 +208,7 @@ async def test_what_an_engine_holds_is_told_and_withdrawn_and_lost_messages_are_
     assert least > 0
     await it.credits(TEXT, least)
     # Another tenant's cache is another one.
-    assert it.listener.credit(TEXT, "salt") == 0
+    assert it.credit(TEXT, "salt") == 0
     await it.publish([BlocksRemoved(hashes=[it.cache.copies.pop(1)], medium="GPU")], is_lost=True)
     await it.serve(TEXT + "more", is_lost=True)
     other = SCRIPTS[3] * 12
@@ -286,7 +252,7 @@ async def test_a_new_life_of_the_engine_voids_what_the_old_one_held(it: Stage) -
 async def test_a_new_life_of_the_agent_knows_what_the_engine_does_not_tell_again(it: Stage) -> None:
     await it.serve(TEXT)
     await it.credits(TEXT, 1)
-    held = it.listener.credit(TEXT)
+    held = it.credit(TEXT)
     it.engine.forget_all_but(1)
     await it.restart_agent()
     await it.credits(TEXT, held)
@@ -300,7 +266,7 @@ async def test_a_new_life_of_the_agent_knows_what_the_engine_does_not_tell_again
     before = len(it.listener.reports)
     it.teller, it.telling = await start_teller(it)
     await eventually(lambda: len(it.listener.reports) > before, within_s=15.0)
-    assert it.listener.credit(TEXT) == 0
+    assert it.credit(TEXT) == 0
     assert all(not r.hbm.announced for r in it.listener.reports[before:])
 
 
