@@ -373,27 +373,28 @@ async def test_the_cli_gives_up_in_time_and_says_what_is_still_there(
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "code"),
+    ("path", "body", "status", "code", "part"),
     [
-        ("node.e1:explode", b"", 404, "not-found"),
-        ("node.e9:drain", b"", 404, "not-found"),
-        ("node.e9:release", b"", 404, "not-found"),
-        ("node:drain", b"", 404, "not-found"),
-        ("node:release", b"", 404, "not-found"),
-        ("node.e1:drain", b'{"why": "x"}', 400, "invalid-input"),
-        ("node.e1:drain", b'{"note": 7}', 400, "invalid-input"),
-        ("node.e1:drain", b'{"note": "a\\nb"}', 400, "invalid-input"),
-        ("node.e1:drain", b'{"note": "' + b"x" * 201 + b'"}', 400, "invalid-input"),
-        ("node.e1:cordon", b"[]", 400, "invalid-input"),
-        ("node.e1:release", b'{"note": "x"}', 400, "invalid-input"),
-        ("node.e1:drain?dryrun=true", b"", 400, "invalid-input"),
+        ("node.e1:explode", b"", 404, "not-found", "verb"),
+        ("node.e9:drain", b"", 404, "not-found", "engine"),
+        ("node.e9:release", b"", 404, "not-found", "engine"),
+        ("node:drain", b"", 404, "not-found", "engine"),
+        ("node:release", b"", 404, "not-found", "engine"),
+        ("node.e1:drain", b'{"why": "x"}', 400, "invalid-input", "why"),
+        ("node.e1:drain", b'{"note": 7}', 400, "invalid-input", "note"),
+        ("node.e1:drain", b'{"note": "a\\nb"}', 400, "invalid-input", "note"),
+        ("node.e1:drain", b'{"note": "' + b"x" * 201 + b'"}', 400, "invalid-input", "note"),
+        ("node.e1:cordon", b"[]", 400, "invalid-input", "body"),
+        ("node.e1:release", b'{"note": "x"}', 400, "invalid-input", "note"),
+        ("node.e1:drain?dryrun=true", b"", 400, "invalid-input", "dryrun"),
     ],
 )
 async def test_what_can_not_be_ordered_is_refused_and_changes_nothing(
-    lone: tuple[Region, Gateway], path: str, body: bytes, status: int, code: str
+    lone: tuple[Region, Gateway], path: str, body: bytes, status: int, code: str, part: str
 ) -> None:
     _, gateway = lone
-    assert problem(await gateway.post(f"/admin/v1/engines/{path}", body)) == (status, code)
+    answer = await gateway.post(f"/admin/v1/engines/{path}", body)
+    assert (*problem(answer), answer.json["path"]) == (status, code, part)
     assert (await gateway.get("/admin/v1/engines")).json["items"][0]["order"] is None
 
 

@@ -97,6 +97,7 @@ def test_an_error_of_this_api_can_not_be_made_without() -> None:
         ("GET", "/engines/nope", "", {}, "not-found", "engine"),
         ("GET", "/nope", "", {}, "not-found", "url"),
         ("DELETE", "/status", "", {}, "method-not-allowed", "method"),
+        ("POST", "/keys/key:explode", "", {}, "method-not-allowed", "method"),
         ("PUT", "/models/sql", "{}", {}, "name-taken", "name"),
         ("PUT", "/adapters/sql", {"rank": 8}, {}, "precondition-required", "if-match"),
         ("PUT", "/adapters/sql", {"rank": 8}, MATCH, "precondition-failed", "if-match"),
