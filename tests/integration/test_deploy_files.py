@@ -294,3 +294,5 @@ def test_the_agents_unit_and_the_example_agree() -> None:
     assert sockets
     assert all(Path(path).parent == Path("/run/axiom") for path in sockets)
     assert "RuntimeDirectory=axiom" in unit
+    assert example["mirror_dir"] == "/var/lib/axiom"
+    assert "StateDirectory=axiom\n" in unit

@@ -58,6 +58,8 @@ def test_an_engine_as_declared(tmp_path: Path) -> None:
         ("hbm_slots: 4", "hbm_slots: -1", "engines.0.hbm_slots"),
         ("hbm_slots: 4", "hbm_slot: 4", "engines.0.hbm_slot"),
         ("hbm_slots: 4", "extension_socket: run/e1.sock", "engines.0.extension_socket"),
+        ("base_model: llama", "tokenizer: /m", "engines.0"),
+        ("hbm_slots: 4", "tokenizer: /m\n    kind: sglang", "engines.0"),
         ("hbm_slots: 4", f"extension_socket: /{'x' * 100}", "engines.0.extension_socket"),
         ("h2d_gbps: 50", "h2d_gbps: 0", "engines.0.link.h2d_gbps"),
         ("poll_ms: 250", "poll_ms: 0", "poll_ms"),

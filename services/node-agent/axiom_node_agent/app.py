@@ -71,8 +71,7 @@ class AgentApp:
         self._node = NodeId(settings.node)
         self._bus = bus
         self._registry = registry
-        self._gpus = gpus
-        self._host = host
+        self._gpus, self._host = gpus, host
         self._clock = clock
         self._log = Log("axiom.node-agent", clock)
         self._on_superseded = on_superseded
@@ -110,16 +109,7 @@ class AgentApp:
         self._incarnation = Incarnation(
             self._region, self._node, life, registry, clock, self._log, self._reporter.begin
         )
-        self._facts = FactTeller(
-            self._region,
-            self._node,
-            settings.mirror_dir,
-            bus,
-            clock,
-            self.metrics,
-            self._log,
-            incarnation=lambda: self._reporter.incarnation,
-        )
+        self._facts = self._fact_teller(settings)
         self._handlers = Handlers(
             self._node,
             self.books,
@@ -210,6 +200,18 @@ class AgentApp:
         if source is None:
             return None
         return SettingsWatch(source, self._have_engines, self._clock, self.metrics, self._log)
+
+    def _fact_teller(self, settings: AgentSettings) -> FactTeller:
+        return FactTeller(
+            self._region,
+            self._node,
+            settings.mirror_dir,
+            self._bus,
+            self._clock,
+            self.metrics,
+            self._log,
+            incarnation=lambda: self._reporter.incarnation,
+        )
 
     async def _have_engines(self, wanted: tuple[EngineSettings, ...]) -> None:
         """The settings file says so now."""
