@@ -14,12 +14,23 @@ from axiom_common.wire.decisions import ExplainPost, Explanation, JudgedEngine
 
 
 def question(
-    model: str, *, prompt_tokens: int, profile: str | None, limit: int, after: str
+    model: str,
+    *,
+    prompt_tokens: int,
+    prompt: str | None = None,
+    profile: str | None,
+    limit: int,
+    after: str,
 ) -> ExplainPost:
     """The question; InvalidInputError where a part of it can't be asked."""
     try:
         return ExplainPost(
-            model=model, prompt_tokens=prompt_tokens, profile=profile, limit=limit, after=after
+            model=model,
+            prompt_tokens=prompt_tokens,
+            prompt=prompt,
+            profile=profile,
+            limit=limit,
+            after=after,
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -42,6 +53,8 @@ def print_explanation(told: Explanation, console: Console) -> None:
     asked = about(told.base_model, told.adapter, told.prompt_tokens)
     console.print(f"asked anew, nothing booked: {asked}", markup=False, soft_wrap=True)
     console.print(f"it would go to {verdict(told.decision)}", markup=False, soft_wrap=True)
+    if told.matched_tokens is not None:
+        console.print(f"which holds {told.matched_tokens} tokens of the prompt", markup=False)
     if best_of(told.decision):
         console.print(decision_table(told.decision))
     console.print(engine_table(told.engines))

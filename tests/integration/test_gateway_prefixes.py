@@ -25,7 +25,7 @@ from tests.prompt_teller import TOKENS_OF_FACT, PromptTeller, model_folder, word
 from axiom_common.model.ids import EngineId
 from axiom_common.policy.registry import SCORERS
 from axiom_common.state.prefix_index import ROW
-from axiom_common.wire.decisions import WhyView
+from axiom_common.wire.decisions import Explanation, WhyView
 
 LOOKS_MAX = 100
 
@@ -111,6 +111,34 @@ async def test_a_prompt_goes_to_the_engine_that_holds_it_and_why_says_how_much(
             assert prefill.value > 0.5
             assert len(others) == 2 * len(SCORERS)
     assert gateway.counted("prompt_texts_total", outcome="told") == 6
+
+
+async def test_explain_says_where_a_prompt_would_go_and_who_holds_it(
+    region: Region, gateway: Gateway, model: Path
+) -> None:
+    teller, prompt = teller_of(region, model), words("contract")
+    engine = region.engines[2].id
+    await teller.tell(engine, prompt)
+    await eventually(lambda: is_known(gateway, teller, engine, prompt))
+    asked = {"model": BASE_MODEL, "prompt": prompt}
+    told = Explanation.model_validate_json((await gateway.post("/admin/v1/explain", asked)).body)
+    assert told.decision.winner is not None
+    assert told.decision.winner.engine == engine
+    assert told.matched_tokens == TOKENS_OF_FACT * len(teller.links(prompt))
+    assert told.prompt_tokens >= len(prompt) // 4
+    held = {
+        one.engine: part.value
+        for one in told.engines
+        if one.candidate is not None
+        for part in one.candidate.parts
+        if part.score == "prefix-match"
+    }
+    assert held.pop(engine) > 0.5
+    assert set(held.values()) == {0.0}
+    unasked = Explanation.model_validate_json(
+        (await gateway.post("/admin/v1/explain", {"model": BASE_MODEL})).body
+    )
+    assert unasked.matched_tokens is None
 
 
 async def test_what_no_engine_holds_any_more_is_not_matched(

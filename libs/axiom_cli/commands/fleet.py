@@ -29,7 +29,7 @@ from axiom_cli.top import TopOptions, top
 from axiom_cli.why import why
 from axiom_common.drivers.nats_credentials import NatsCredentials
 from axiom_common.wire import headers
-from axiom_common.wire.decisions import EXPLAINED_MAX, PROMPT_TOKENS_MAX
+from axiom_common.wire.decisions import EXPLAINED_MAX, PROMPT_CHARS_MAX, PROMPT_TOKENS_MAX
 
 telemetry_app = typer.Typer(help="Follow what nodes tell.", no_args_is_help=True)
 
@@ -101,6 +101,15 @@ async def explain_command(
     prompt_tokens: Annotated[
         int, typer.Option(min=0, max=PROMPT_TOKENS_MAX, help="Length of the prompt.")
     ] = 0,
+    prompt: Annotated[
+        typer.FileText | None,
+        typer.Option(
+            encoding="utf-8",
+            errors="replace",
+            help="Text of a completion's prompt, so that what engines hold of it counts. "
+            "-: standard input.",
+        ),
+    ] = None,
     profile: Annotated[
         str | None, typer.Option(help="How to decide; else as the gateway does.")
     ] = None,
@@ -111,7 +120,14 @@ async def explain_command(
     as_json: AsJson = False,
 ) -> None:
     """Where a request for a model would go now, and why not to the other engines."""
-    asked = question(model, prompt_tokens=prompt_tokens, profile=profile, limit=limit, after=after)
+    asked = question(
+        model,
+        prompt_tokens=prompt_tokens,
+        prompt=None if prompt is None else prompt.read(PROMPT_CHARS_MAX + 1),
+        profile=profile,
+        limit=limit,
+        after=after,
+    )
     await explain(target, asked, as_json=as_json)
 
 

@@ -17,6 +17,8 @@ from axiom_common.wire.rest import PublicName, Shape, StalenessMs
 EXPLAINED_MAX = 256
 """Engines of one answer to an `ExplainPost`."""
 PROMPT_TOKENS_MAX = 10_000_000
+PROMPT_CHARS_MAX = 1 << 20
+"""Of a prompt in an `ExplainPost`."""
 
 Weights = Mapping[Term, float]
 
@@ -144,12 +146,14 @@ class WhyView(Shape):
 
 class ExplainPost(Shape):
     """Body of POST /admin/v1/explain: where would a request for `model` go now? `profile` null: the
-    gateway's own. Engines by id, at most `limit`, those behind `after`."""
+    gateway's own. `prompt`: of a completion, whose length counts where `prompt_tokens` is 0; null:
+    one that no engine holds. Engines by id, at most `limit`, those behind `after`."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: PublicName
     prompt_tokens: Annotated[int, Field(ge=0, le=PROMPT_TOKENS_MAX)] = 0
+    prompt: Annotated[str, Field(max_length=PROMPT_CHARS_MAX)] | None = None
     profile: Annotated[str, Field(max_length=64)] | None = None
     limit: Annotated[int, Field(ge=1, le=EXPLAINED_MAX)] = EXPLAINED_MAX
     after: Annotated[str, Field(max_length=256)] = ""
@@ -174,13 +178,16 @@ class JudgedEngine(Shape):
 class Explanation(Shape):
     """The answer to an `ExplainPost`: a new question, asked of what is known now. Nothing is
     booked, and no request that came before was decided by it. `engines` by id; `next` goes into
-    `after` for those that follow. `staleness_ms`: since the region was heard last."""
+    `after` for those that follow. `matched_tokens`: of the prompt, that the winner is taken to
+    hold; null: the prompt's text is not known, or nobody wins. `staleness_ms`: since the region was
+    heard last."""
 
     new_question: bool = True
     model: str
     base_model: str
     adapter: str | None
     prompt_tokens: int
+    matched_tokens: int | None
     decision: DecisionView
     engines: tuple[JudgedEngine, ...]
     next: str | None

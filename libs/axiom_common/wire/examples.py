@@ -302,13 +302,19 @@ REST: tuple[BaseModel, ...] = (
         outcome=None,
     ),
     decisions.ExplainPost(
-        model="acme/sql.v2", prompt_tokens=250, profile="axiom", limit=2, after="node-0.z"
+        model="acme/sql.v2",
+        prompt_tokens=250,
+        prompt="SELECT",
+        profile="axiom",
+        limit=2,
+        after="node-0.z",
     ),
     decisions.Explanation(
         model="acme/sql.v2",
         base_model="llama-3-8b",
         adapter="acme/sql.v2~3",
         prompt_tokens=250,
+        matched_tokens=None,
         decision=DECISION_VIEW,
         engines=JUDGED,
         next="node-3.a",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import xxhash
 from fastapi import APIRouter, Depends, Request
 
@@ -13,6 +14,7 @@ from axiom_common.errors import InvalidInputError, NotFoundError
 from axiom_common.model.access import Role
 from axiom_common.model.decision import Query, Term
 from axiom_common.model.ids import BASE
+from axiom_common.policy.fleet import Prompt
 from axiom_common.ports.clock import Clock
 from axiom_common.wire.decisions import (
     AttemptView,
@@ -27,6 +29,7 @@ from axiom_gateway.admin_access import Needs
 from axiom_gateway.admin_bodies import parsed_body, takes
 from axiom_gateway.catalog import Target
 from axiom_gateway.decisions import IDS_MAX, DecisionRecord, RequestRecord
+from axiom_gateway.openai_requests import Endpoint, ParsedRequest, parse
 from axiom_gateway.profile_book import ProfileBook
 from axiom_gateway.state import GatewayState
 
@@ -45,6 +48,7 @@ class DecisionDesk:
     profiles: ProfileBook
     default_profile: str
     staleness_ms: Callable[[], float]
+    prompt_of: Callable[[ParsedRequest, Target], Prompt | None]
 
     def why(self, decision_id: str) -> WhyView:
         """All that is kept of one id; NotFoundError when nothing is."""
@@ -74,19 +78,33 @@ class DecisionDesk:
         if profile is None:
             known = ", ".join(sorted(in_force))
             raise InvalidInputError(f"the profiles are {known}", path="profile")
-        query = _query(target, asked.prompt_tokens)
-        seen = self.state.explain(query, profile.name, after=asked.after, limit=asked.limit + 1)
+        query, prompt = self._query(asked, target)
+        seen = self.state.explain(
+            query, profile.name, prompt, after=asked.after, limit=asked.limit + 1
+        )
         shown, weights = seen[: asked.limit], profile.weights
+        decision = self.state.choose(query, profile.name, prompt)
         return Explanation(
             model=asked.model,
             base_model=target.base_model,
             adapter=target.adapter or None,
-            prompt_tokens=asked.prompt_tokens,
-            decision=DecisionView.of(self.state.choose(query, profile.name).whole(), weights),
+            prompt_tokens=query.prompt_tokens,
+            matched_tokens=decision.matched_tokens if prompt is not None else None,
+            decision=DecisionView.of(decision.whole(), weights),
             engines=tuple(JudgedEngine.of(one, weights) for one in shown),
             next=shown[-1].engine if len(seen) > asked.limit else None,
             staleness_ms=self.staleness_ms(),
         )
+
+    def _query(self, asked: ExplainPost, target: Target) -> tuple[Query, Prompt | None]:
+        """As of a request like that, and what is known of its text."""
+        if asked.prompt is None:
+            return _query(target, asked.prompt_tokens), None
+        body = {"model": asked.model, "prompt": asked.prompt}
+        request = parse(Endpoint.COMPLETIONS, msgspec.json.encode(body))
+        query = _query(target, asked.prompt_tokens or request.prompt_tokens)
+        affinity_hash = request.affinity_hash(target.adapter)
+        return query._replace(affinity_hash=affinity_hash), self.prompt_of(request, target)
 
     def _attempt(self, record: DecisionRecord) -> AttemptView:
         return AttemptView(

@@ -133,7 +133,6 @@ class GatewayApp:
             region=self._region,
             gateway=GatewayId(settings.gateway),
         )
-        texts = PromptTexts(settings.prompts) if texts is None else texts
         self.prefix = PrefixParts(
             settings, texts, self.state, self.feed, bus, clock, self.metrics, self._log, nonce
         )
@@ -264,6 +263,7 @@ class GatewayApp:
             profiles=self.profiles,
             default_profile=self._settings.default_profile,
             staleness_ms=lambda: self.admin_view().staleness_ms,
+            prompt_of=self.prefix.prompts.prompt_of,
         )
         store = DesiredStore(desired)
         orders = OrderDesk(

@@ -27,7 +27,7 @@ class PrefixParts:
     def __init__(
         self,
         settings: GatewaySettings,
-        texts: PromptTexts,
+        texts: PromptTexts | None,
         state: GatewayState,
         region: RegionFeed,
         bus: Bus,
@@ -36,7 +36,7 @@ class PrefixParts:
         log: Log,
         nonce: str,
     ) -> None:
-        self._texts = texts
+        self._texts = texts = PromptTexts(settings.prompts) if texts is None else texts
         self._idle = not settings.prompts
         self.prefixes = Prefixes(
             clock,

@@ -76,9 +76,12 @@ class GatewayState:
         closed, now_ms = self._closed(query, profile), self._clock.now_ms()
         return decided(self._fleet.choose, query, profile, now_ms, closed, prompt)
 
-    def explain(self, query: Query, profile: str, *, after: str, limit: int) -> tuple[Seen, ...]:
+    def explain(
+        self, query: Query, profile: str, prompt: Prompt | None, *, after: str, limit: int
+    ) -> tuple[Seen, ...]:
         """What a decision would see of the first `limit` engines behind `after`, by id."""
-        seen = self._fleet.explain(query, profile, self._clock.now_ms(), after=after, limit=limit)
+        now_ms = self._clock.now_ms()
+        seen = self._fleet.explain(query, profile, now_ms, prompt, after=after, limit=limit)
         return with_closed(seen, self._closed(query, profile))
 
     def engine(self, engine: EngineId) -> EngineState | None:
