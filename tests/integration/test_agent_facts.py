@@ -42,6 +42,7 @@ KIND = kinds()[0]
 BLOCK = 16
 TEXT = SCRIPTS[0] * 12
 """Of four whole chunks; 1,056 bytes."""
+OTHER = SCRIPTS[3] * 12
 INCARNATIONS = count(1)
 
 
@@ -113,6 +114,16 @@ class Stage:
         """Its end is a clean one; another incarnation begins."""
         await self.end_agent()
         self.teller, self.telling = await start_teller(self)
+
+    async def new_life(self) -> None:
+        """Wait until the agent told something as what it is now."""
+        now = self.teller._incarnation()
+        await eventually(
+            lambda: (
+                self.listener.reports[-1].incarnation == now and self.state() is FactsState.TOLD
+            ),
+            within_s=15.0,
+        )
 
     async def end_agent(self) -> None:
         self.telling.cancel()
@@ -211,13 +222,12 @@ async def test_what_an_engine_holds_is_told_and_withdrawn_and_lost_messages_are_
     assert it.credit(TEXT, "salt") == 0
     await it.publish([BlocksRemoved(hashes=[it.cache.copies.pop(1)], medium="GPU")], is_lost=True)
     await it.serve(TEXT + "more", is_lost=True)
-    other = SCRIPTS[3] * 12
-    await it.serve(other)
-    await it.credits(other, 1)
+    await it.serve(OTHER)
+    await it.credits(OTHER, 1)
     await it.credits(TEXT, least)
     await it.publish(it.cache.clear())
     await it.credits(TEXT, 0)
-    await it.credits(other, 0)
+    await it.credits(OTHER, 0)
 
 
 async def test_a_message_lost_on_the_bus_shows_and_two_askers_get_one_snapshot(it: Stage) -> None:
@@ -243,31 +253,49 @@ async def test_a_new_life_of_the_engine_voids_what_the_old_one_held(it: Stage) -
     await it.credits(TEXT, 1)
     it.engine.restart()
     it.cache = EngineCache(KIND.tokenizer, BLOCK)
-    other = SCRIPTS[3] * 12
-    await it.serve(other)
-    await it.credits(other, 1)
+    await it.serve(OTHER)
+    await it.credits(OTHER, 1)
     await it.credits(TEXT, 0)
 
 
 async def test_a_new_life_of_the_agent_knows_what_the_engine_does_not_tell_again(it: Stage) -> None:
     await it.serve(TEXT)
-    await it.credits(TEXT, 1)
+    await it.serve(OTHER)
+    await it.credits(OTHER, 1)
     held = it.credit(TEXT)
+    assert held
     it.engine.forget_all_but(1)
     await it.restart_agent()
+    await it.new_life()
     await it.credits(TEXT, held)
-    assert it.listener.reports[-1].incarnation == it.listener.hearer.stream.incarnation
+    # It goes on where the one before it ended: nothing was void.
+    assert [r.cleared for r in it.listener.reports if r.seq == 1] == [True, True]
+    assert it.teller._metrics.kv_losses.labels("restarted")._value.get() == 0
 
-    # While it is away the engine lives anew: its mirror is of nothing that is there.
+
+async def test_what_an_agent_knew_counts_once_the_engine_confirms_it(it: Stage) -> None:
+    """While the agent is away the engine lives anew, and then is slow to say so."""
+    await it.serve(TEXT)
+    await it.serve(OTHER)
+    await it.credits(OTHER, 1)
     await it.end_agent()
     it.engine.restart()
     it.cache = EngineCache(KIND.tokenizer, BLOCK)
-    await it.publish([BlocksCleared()])
-    before = len(it.listener.reports)
+    it.engine.answers = False
+    asked = len(it.engine.asked)
     it.teller, it.telling = await start_teller(it)
-    await eventually(lambda: len(it.listener.reports) > before, within_s=15.0)
-    assert it.credit(TEXT) == 0
-    assert all(not r.hbm.announced for r in it.listener.reports[before:])
+    await eventually(lambda: len(it.engine.asked) > asked, within_s=15.0)
+    assert it.teller.states()[ENGINE][1] > 0
+    assert it.state() is FactsState.STARTING
+    it.engine.answers = True
+    for _ in range(3):
+        await it.serve(OTHER)
+        await it.publish([BlocksCleared()])
+        it.cache.clear()
+    await it.serve(OTHER)
+    await it.new_life()
+    await it.credits(OTHER, 1)
+    await it.credits(TEXT, 0)
 
 
 async def test_no_facts_where_they_would_say_nothing_and_again_when_they_do(it: Stage) -> None:
