@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.eventually import eventually
+from tests.eventually import eventually, succeeds
 from tests.gateway_region import (
     BASE_MODEL,
     CHAT,
@@ -60,10 +59,29 @@ def is_known(gateway: Gateway, teller: PromptTeller, engine: EngineId, prompt: s
     return row in ROW.iter_unpack(found)
 
 
+def all_heard(gateway: Gateway) -> bool:
+    rows = [facts.row for facts in gateway.app.state.engines.values()]
+    return all(row is not None and not (row.stale or row.unheard) for row in rows)
+
+
+async def until_known(
+    gateway: Gateway, teller: PromptTeller, engine: EngineId, prompt: str
+) -> None:
+    """Tell that the engine holds the prompt, until the gateway goes by it: on a slow machine the
+    agent may be dead for a moment."""
+
+    async def goes_by_it() -> None:
+        if gateway.app.prefix.prefixes.predicts(engine):
+            await teller.tell(engine, prompt)
+        assert is_known(gateway, teller, engine, prompt)
+        assert all_heard(gateway)
+
+    await succeeds(goes_by_it, despite=AssertionError, within_s=20)
+
+
 async def ask(gateway: Gateway, prompt: str) -> Answer:
     """Once all engines are heard: those that are not lose to those that are."""
-    rows = gateway.app.state.engines.values()
-    await eventually(lambda: all(f.row and not (f.row.stale or f.row.unheard) for f in rows))
+    await eventually(lambda: all_heard(gateway))
     body = {"model": BASE_MODEL, "prompt": prompt, "max_tokens": 2}
     answer = await gateway.post(COMPLETIONS, body)
     assert answer.status == 200
@@ -91,13 +109,9 @@ async def test_a_prompt_goes_to_the_engine_that_holds_it_and_why_says_how_much(
 ) -> None:
     teller = teller_of(region, model)
     topics = [words("contract"), words("recipe"), words("voyage")]
-    prefixes = gateway.app.prefix.prefixes
     for turn in range(2):
         for engine, topic in zip(region.engines, topics, strict=True):
-            if prefixes.predicts(engine.id):
-                # At first; and on a slow machine the agent may have been dead for a moment.
-                await teller.tell(engine.id, topic)
-            await eventually(partial(is_known, gateway, teller, engine.id, topic))
+            await until_known(gateway, teller, engine.id, topic)
             answer = await ask(gateway, f"{topic} And then? {turn}")
             view = await why(gateway, answer)
             assert answer.engine == engine.id, view
@@ -118,8 +132,7 @@ async def test_explain_says_where_a_prompt_would_go_and_who_holds_it(
 ) -> None:
     teller, prompt = teller_of(region, model), words("contract")
     engine = region.engines[2].id
-    await teller.tell(engine, prompt)
-    await eventually(lambda: is_known(gateway, teller, engine, prompt))
+    await until_known(gateway, teller, engine, prompt)
     asked = {"model": BASE_MODEL, "prompt": prompt}
     told = Explanation.model_validate_json((await gateway.post("/admin/v1/explain", asked)).body)
     assert told.decision.winner is not None
@@ -147,8 +160,7 @@ async def test_what_no_engine_holds_any_more_is_not_matched(
     teller, prompt = teller_of(region, model), words("contract")
     engine = region.engines[1].id
     prefixes = gateway.app.prefix.prefixes
-    await teller.tell(engine, prompt)
-    await eventually(lambda: prefixes.entries)
+    await until_known(gateway, teller, engine, prompt)
     assert (await ask(gateway, prompt)).engine == engine
     await teller.tell(engine)
     await eventually(lambda: not prefixes.entries)
