@@ -16,9 +16,12 @@ PRODUCT = sorted(
     for path in (ROOT / top).rglob("*.py")
     if not {"build", "dist", "_pb"} & set(path.parts)
 )
+RUST = sorted((ROOT / "libs" / "axiom_native" / "src").rglob("*.rs"))
 DOCUMENTS = [p for p in ROOT.rglob("*.md") if not p.relative_to(ROOT).parts[0].startswith(".")]
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
+UNNAMED = re.compile(r"utils?$|helpers?$|manager$|misc$|common$")
+"""Names of modules that say no job."""
 SERVICES = {
     "gateway": "axiom_gateway",
     "telemetry": "axiom_telemetry",
@@ -48,6 +51,7 @@ def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_the_tree_is_found() -> None:
     assert len(PRODUCT) > 50
+    assert len(RUST) > 10
     assert len(DOCUMENTS) > 5
 
 
@@ -55,13 +59,21 @@ def test_the_tree_is_found() -> None:
 def test_module_is_small_named_and_explained(path: Path) -> None:
     text = path.read_text()
     assert text.count("\n") <= MODULE_LINES_MAX
-    assert not re.search(r"utils?$|helpers?$|manager$|misc$|common$", path.stem)
+    assert not UNNAMED.search(path.stem)
     tree = ast.parse(text)
     assert ast.get_docstring(tree), "a module says its idea first"
     long = [
         f"{f.name}: {own_lines(f)}" for f in functions(tree) if own_lines(f) > FUNCTION_LINES_MAX
     ]
     assert not long, f"functions above {FUNCTION_LINES_MAX} lines"
+
+
+@pytest.mark.parametrize("path", RUST, ids=relative)
+def test_rust_module_is_small_named_and_explained(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= MODULE_LINES_MAX
+    assert not UNNAMED.search(path.stem)
+    assert text.startswith("//! "), "a module says its idea first"
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=relative)

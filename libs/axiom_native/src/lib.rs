@@ -2,6 +2,9 @@
 //! rule, metric name or threshold of a decision lives here.
 
 pub mod adapters;
+pub mod bookings;
+pub mod columns;
+mod costs;
 pub mod decide;
 pub mod engines;
 pub mod fleet;
@@ -9,11 +12,20 @@ pub mod found;
 pub mod holders;
 pub mod index;
 mod memory;
+pub mod numbered;
 pub mod packed;
+mod pick;
+pub mod predict;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
 mod python_fleet;
+#[cfg(feature = "python")]
+mod python_query;
+#[cfg(feature = "python")]
+mod python_rules;
+pub mod refuse;
+pub mod rules;
 mod search;
 mod shards;
 mod snapshot;

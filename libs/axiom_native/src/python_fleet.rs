@@ -2,70 +2,41 @@
 //! made only while the fleet's lock is free: to make them may run anything.
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{IntoPyObjectExt, intern};
 
 use crate::adapters::Adapters;
-use crate::decide::{Ask, Asked, Prefix, QUARANTINED, SATURATED, SHOWN_MAX};
-use crate::engines::WaitRule;
-use crate::fleet::{
-    Figures, Fleet, NO_RING, Picker, Profile, Reported, Rules, STALE, TERMS, UNHEARD,
-};
-use crate::fleet::{KV, LATENCY, PREFILL, THERMAL, Wanted};
-use crate::found::{Found, Row};
+use crate::columns::{STALE, TERMS, UNHEARD};
+use crate::decide::SHOWN_MAX;
+use crate::fleet::{Fleet, Reported};
 use crate::holders::ENGINES_MAX;
 use crate::packed::Bytes;
-use crate::python::PrefixIndex;
-use crate::text::{self, Cut};
+use crate::python_query::read_prompt;
+use crate::python_rules::{FIGURES, figures_of, rules_of};
+use crate::rules::{Picker, Profile};
+use crate::text::Cut;
 
-/// Bytes of figures: 16 f64, the seats (i64), the doubts (u8).
-const FIGURES: usize = 16 * 8 + 8 + 1;
-/// Bytes of a prompt's text above which its look-up lets the interpreter's lock go.
-const KEEP_LOCK_BYTES: usize = 512 << 10;
-/// The names of a query that has no adapter, and of nobody's base model.
-const NO_NAME: &str = "";
-
-struct State {
-    fleet: Fleet,
+pub struct State {
+    pub fleet: Fleet,
     /// Of the engines in rows, so that an answer makes none.
     names: Vec<Py<PyString>>,
-    profiles: Vec<Py<PyString>>,
+    pub profiles: Vec<Py<PyString>>,
 }
 
 /// The part of a fleet that decides.
 #[pyclass(frozen, subclass, module = "axiom_native")]
 pub struct Decider {
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     decided: Py<PyAny>,
     new_tuple: Py<PyAny>,
-    roles: Vec<Py<PyAny>>,
+    pub(crate) roles: Vec<Py<PyAny>>,
     /// By `Held`; the last one is where nobody won.
     load_kinds: Vec<Py<PyAny>>,
-    standing: Py<PyAny>,
-    size_of: Py<PyAny>,
-    cut: Cut,
-}
-
-/// A query of Python's, held while it is judged.
-struct Query<'py> {
-    base_model: Bound<'py, PyString>,
-    adapter: Bound<'py, PyString>,
-    role: u8,
-    rank: i64,
-    size_bytes: f64,
-    prompt_tokens: i64,
-    affinity_hash: u64,
-    request_hash: u64,
-    excluded: Vec<Bound<'py, PyString>>,
-}
-
-/// A prompt's text, and what is known of who holds it.
-struct Prompt<'py> {
-    index: Bound<'py, PrefixIndex>,
-    seed: u64,
-    text: Bound<'py, PyBytes>,
+    pub(crate) standing: Py<PyAny>,
+    pub(crate) size_of: Py<PyAny>,
+    pub(crate) cut: Cut,
 }
 
 #[pymethods]
@@ -369,187 +340,8 @@ impl Decider {
         )?;
         self.new_tuple.bind(py).call1((&self.decided, fields))
     }
-
-    fn read_query<'py>(&self, query: &Bound<'py, PyAny>) -> PyResult<Query<'py>> {
-        let py = query.py();
-        let role = query.getattr(intern!(py, "role"))?;
-        let role = self.roles.iter().position(|one| one.is(&role));
-        let excluded = query.getattr(intern!(py, "excluded"))?;
-        let excluded = excluded.cast::<PyTuple>()?;
-        let rank = query.getattr(intern!(py, "rank"))?.extract()?;
-        let adapter = query.getattr(intern!(py, "adapter"))?.cast_into::<PyString>()?;
-        let mut size_bytes = query.getattr(intern!(py, "size_bytes"))?.extract::<i64>()? as f64;
-        if size_bytes == 0.0 && adapter.to_str()? != NO_NAME {
-            size_bytes = self.size_of.bind(py).call1((rank,))?.extract()?;
-        }
-        Ok(Query {
-            base_model: query.getattr(intern!(py, "base_model"))?.cast_into::<PyString>()?,
-            adapter,
-            role: role.ok_or_else(|| PyValueError::new_err("no such role"))? as u8,
-            rank,
-            size_bytes,
-            prompt_tokens: query.getattr(intern!(py, "prompt_tokens"))?.extract()?,
-            affinity_hash: query.getattr(intern!(py, "affinity_hash"))?.extract()?,
-            request_hash: query.getattr(intern!(py, "request_hash"))?.extract()?,
-            excluded: excluded.iter().map(|one| one.cast_into()).collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// Call `judge` under the lock with the query in the fleet's terms; what stands against its
-    /// kind of request is known then.
-    fn with_ask<T>(
-        &self,
-        query: &Query<'_>,
-        profile: &Bound<'_, PyString>,
-        now_ms: f64,
-        prompt: Option<&Prompt<'_>>,
-        judge: impl FnOnce(&mut State, &Ask<'_>) -> T,
-    ) -> PyResult<T> {
-        let (name, adapter) = (profile.to_str()?, query.adapter.to_str()?);
-        let is_base = adapter == NO_NAME;
-        let wanted = Wanted {
-            base_model: text::hash(query.base_model.to_str()?.as_bytes(), 0).max(1),
-            role: query.role,
-            rank: (!is_base).then_some(query.rank),
-        };
-        let prompt = prompt.filter(|prompt| !prompt.text.as_bytes().is_empty());
-        let found = prompt.map(|prompt| self.look_up(profile.py(), prompt));
-        let mut state = self.state.lock();
-        while !state.fleet.masks.contains_key(&wanted) {
-            let rows = state.fleet.rows();
-            drop(state);
-            let mask = self.mask(profile.py(), &wanted, rows)?;
-            state = self.state.lock();
-            if state.fleet.rows() == rows {
-                if state.fleet.masks.len() >= state.fleet.rules.masks_max {
-                    state.fleet.masks.clear();
-                }
-                state.fleet.masks.insert(wanted, mask);
-            }
-        }
-        let mut place = None;
-        for (n, known) in state.profiles.iter().enumerate() {
-            if known.is(profile) || known.bind(profile.py()).to_str()? == name {
-                place = Some(n);
-                break;
-            }
-        }
-        let place = place.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
-        let prefix = prompt.zip(found.as_ref()).map(|(prompt, found)| {
-            let (any_tier, hbm) = found.rows();
-            let hbm: &[Row] = hbm.unwrap_or(any_tier);
-            Prefix { text_bytes: prompt.text.as_bytes().len(), any_tier, hbm }
-        });
-        let mut excluded = Vec::new();
-        for engine in &query.excluded {
-            excluded.extend(state.fleet.row(engine.to_str()?));
-        }
-        let ask = Ask {
-            wanted,
-            adapter: (!is_base)
-                .then(|| Asked { name: adapter, known: state.fleet.adapters.find(adapter) }),
-            size_bytes: query.size_bytes,
-            prompt_tokens: query.prompt_tokens as f64,
-            affinity_hash: query.affinity_hash,
-            request_hash: query.request_hash,
-            now_ms,
-            profile: place,
-            excluded: &excluded,
-            prefix,
-        };
-        Ok(judge(&mut state, &ask))
-    }
-
-    /// Who holds how much of a prompt.
-    fn look_up(&self, py: Python<'_>, prompt: &Prompt<'_>) -> Found {
-        let (index, seed, text) = (&prompt.index.get().0, prompt.seed, prompt.text.as_bytes());
-        let look_up = || {
-            let (mut links, mut found) = (Vec::new(), Found::default());
-            self.cut.chain(seed, text, &mut links);
-            index.lookup(&links, &mut found);
-            found
-        };
-        if text.len() <= KEEP_LOCK_BYTES { look_up() } else { py.detach(look_up) }
-    }
-
-    /// What the rules say that stands against each row.
-    fn mask(&self, py: Python<'_>, wanted: &Wanted, rows: usize) -> PyResult<Box<[u8]>> {
-        let asked = (wanted.base_model, wanted.role, wanted.rank, rows);
-        let mask = self.standing.bind(py).call1(asked)?;
-        let mask: &[u8] = mask.cast::<PyBytes>()?.as_bytes();
-        if mask.len() != rows {
-            return Err(PyValueError::new_err("no code of each row"));
-        }
-        Ok(mask.into())
-    }
-}
-
-fn read_prompt<'py>(prompt: &Bound<'py, PyAny>) -> PyResult<Prompt<'py>> {
-    let (index, seed, text) = prompt.extract()?;
-    Ok(Prompt { index, seed, text })
 }
 
 fn strs<'a>(names: &'a [Bound<'_, PyString>]) -> PyResult<Vec<&'a str>> {
     names.iter().map(|name| name.to_str()).collect()
-}
-
-fn rules_of(rules: &Bound<'_, PyAny>) -> PyResult<Rules> {
-    let get = |name: &str| rules.getattr(name);
-    let rings: Vec<u8> = get("rings")?.extract()?;
-    let late: Vec<(u8, u8)> = get("late")?.extract()?;
-    let (fine, fine_text, coarse) = get("cut")?.extract()?;
-    let mut table = [0; 32];
-    for (stands, code) in table.iter_mut().enumerate() {
-        let first = late.iter().find(|(bit, _)| stands as u8 & bit != 0);
-        *code = first.map_or(0, |&(_, code)| code);
-    }
-    let rules = Rules {
-        reasons: get("reasons")?.extract()?,
-        rings: std::array::from_fn(|held| std::array::from_fn(|slot| rings[held * 3 + slot])),
-        late: table,
-        stale: get("stale")?.extract()?,
-        flapping: get("flapping")?.extract()?,
-        probe_one_in: get("probe_one_in")?.extract()?,
-        other_tier: get("other_tier")?.extract()?,
-        masks_max: get("masks_max")?.extract()?,
-        cut: Cut { fine, fine_text, coarse },
-    };
-    let is_whole = rings.len() == 12 && rings.iter().all(|&ring| ring <= NO_RING);
-    let keeps_away = table[QUARANTINED as usize] != 0 && table[SATURATED as usize] != 0;
-    if !is_whole || !keeps_away || rules.probe_one_in == 0 || fine == 0 || coarse == 0 {
-        return Err(PyValueError::new_err("rules that no fleet can apply"));
-    }
-    Ok(rules)
-}
-
-fn figures_of(bytes: &[u8]) -> Figures {
-    let word = |n: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[n * 8..n * 8 + 8]);
-        word
-    };
-    let number = |n: usize| f64::from_le_bytes(word(n));
-    let mut terms_ms = [0.0; TERMS];
-    for (n, term) in [PREFILL, KV, THERMAL, LATENCY].into_iter().enumerate() {
-        terms_ms[term] = number(n);
-    }
-    Figures {
-        terms_ms,
-        load_queue_ms: number(4),
-        h2d_fixed_ms: number(5),
-        h2d_bytes_per_ms: number(6),
-        store_fixed_ms: number(7),
-        store_bytes_per_ms: number(8),
-        kv_headroom: number(9),
-        thermal_safety: number(10),
-        latency_health: number(11),
-        wait: WaitRule {
-            base_ms: number(12),
-            per_request_ms: number(13),
-            per_token_ms: number(14),
-            slowdown_per_request_ms: number(15),
-            seats: i64::from_le_bytes(word(16)),
-        },
-        doubts: bytes[FIGURES - 1],
-    }
 }
