@@ -65,7 +65,7 @@ class PromptTeller:
         members = {"prompt": msgspec.Raw(msgspec.json.encode(prompt))}
         text = self._texts.text_of(Endpoint.COMPLETIONS, self._base_model, BASE, members)
         assert isinstance(text, PromptText)
-        return list(linked(*text))
+        return list(linked(text.seed, text.text))
 
 
 def words(topic: str, count: int = 400) -> str:

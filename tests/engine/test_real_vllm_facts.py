@@ -88,7 +88,8 @@ class Stage:
     async def ask(self, kind: str, endpoint: Endpoint, adapter: str, body: dict[str, Any]) -> str:
         """One request; its answer's text."""
         await self.told()
-        links = linked(*self.text(endpoint, adapter, body))
+        text = self.text(endpoint, adapter, body)
+        links = linked(text.seed, text.text)
         predicted = self.listener.credit(links)
         url = self.node.engine_url + endpoint.value
         async with self.node.http.post(url, json=body) as answer:

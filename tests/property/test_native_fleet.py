@@ -72,9 +72,9 @@ class Pair:
         """What each says, some time of a prompt."""
         asked, profile = drawn_query(chance, ENGINES), chance.choice(PROFILES)
         text = TEXT[: chance.choice([0, 200, 3_000, len(TEXT)])]
-        with_prompt = chance.random() < 0.5
+        with_prompt, beyond = chance.random() < 0.5, chance.choice([0, 0, 5_000])
         for made, index in zip(self.fleets, self.indexes, strict=True):
-            prompt = Prompt(index, SEED, text) if with_prompt else None
+            prompt = Prompt(index, SEED, text, beyond) if with_prompt else None
             yield getattr(made, name)(asked, profile, self.now_ms, prompt, **options)
 
     def announce(self, chance: Random) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_gateway.errors import ApiError
-from axiom_gateway.openai_requests import Endpoint, parse
+from axiom_gateway.openai_requests import STRIPPED, Endpoint, parse
 
 CHAT: dict[str, Any] = {"model": "bot", "messages": [{"role": "user", "content": "hi"}]}
 TEXT: dict[str, Any] = {"model": "bot", "prompt": "hi"}
@@ -88,8 +88,8 @@ def test_the_engine_gets_the_body_under_its_own_name_for_the_model() -> None:
     assert sent == CHAT | {"seed": 7, "tools": [{"model": "bot"}], "model": "bot~3"}
 
 
-@pytest.mark.parametrize("key", ['"kv_transfer_params"', '"kv_transfer_\\u0070arams"'])
-def test_kv_transfer_params_never_reach_an_engine(key: str) -> None:
+@pytest.mark.parametrize("key", [*(f'"{name}"' for name in STRIPPED), '"kv_transfer_\\u0070arams"'])
+def test_orders_about_others_never_reach_an_engine(key: str) -> None:
     body = '{"model":"bot","prompt":"hi",' + key + ':{"do_remote_prefill":true}}'
     sent = json.loads(parse(Endpoint.COMPLETIONS, body.encode()).body_for("bot"))
     assert sent == TEXT

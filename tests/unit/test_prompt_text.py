@@ -156,6 +156,20 @@ def test_tokens_have_the_text_that_the_tokenizer_would_cut_so(texts: PromptTexts
     many = completion(texts, prompt=tokens * 40)
     assert isinstance(many, PromptText)
     assert len(many.text) < 5 * TOKENS_MAX
+    assert (told.is_cut, other.is_cut, many.is_cut) == (False, True, True)
+
+
+def test_a_chat_with_an_image_is_cut_there_and_says_so(texts: PromptTexts) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    content = [{"type": "text", "text": "before"}, image, {"type": "text", "text": "after"}]
+    whole, cut = (
+        told_of(texts, "m", {"messages": [{"role": "user", "content": parts}]})
+        for parts in (content[:1], content)
+    )
+    assert isinstance(whole, PromptText)
+    assert isinstance(cut, PromptText)
+    assert (whole.is_cut, cut.is_cut) == (False, True)
+    assert b"after" not in cut.text
 
 
 def test_the_seed_is_of_the_scope(texts: PromptTexts) -> None:

@@ -117,11 +117,12 @@ class PrefixScope:
 
 class PromptText(NamedTuple):
     """A prompt as facts tell of it. `seed`: of its scope; `text`: what the engine tokenizes, from
-    the first byte on, normalised by the base model's vocabulary; cut short where something else
-    than text stands in it."""
+    the first byte on, normalised by the base model's vocabulary. `is_cut`: something else than
+    known text follows, of which nothing can be told."""
 
     seed: int
     text: bytes
+    is_cut: bool = False
 
 
 def next_chunk_end(position: int) -> int:

@@ -23,11 +23,13 @@ KEPT_MAX = 256
 
 class Prompt(NamedTuple):
     """A prompt's text and who knows which engines hold it: `holders`, where engines are the fleet's
-    numbers. `seed` is the scope's. A compiled fleet takes a compiled index."""
+    numbers. `seed` is the scope's. So many bytes of the prompt follow, of which nothing is known.
+    A compiled fleet takes a compiled index."""
 
     holders: PrefixIndex
     seed: int
     text: bytes
+    beyond_bytes: int = 0
 
 
 class Fleet(Protocol):

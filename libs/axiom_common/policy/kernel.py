@@ -187,14 +187,14 @@ def _loads(
 
 def credit(rows: int, prompt_tokens: int, prompt: Prompt) -> Credit | None:
     """What is held of a prompt on each of so many rows; None for a text without bytes."""
-    text_bytes = len(prompt.text)
-    if not text_bytes:
+    if not prompt.text:
         return None
+    whole_bytes = len(prompt.text) + prompt.beyond_bytes
     links = linked(prompt.seed, prompt.text)
     hbm, any_tier = (_held_parts(rows, found) for found in prompt.holders.lookup(links))
     return Credit(
         credited(hbm[0], any_tier[0]),
-        uncached_tokens(prompt_tokens, text_bytes, credited(hbm[1], any_tier[1])),
+        uncached_tokens(prompt_tokens, whole_bytes, credited(hbm[1], any_tier[1])),
     )
 
 

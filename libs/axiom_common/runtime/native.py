@@ -21,7 +21,7 @@ else:
     # Its source folder, unbuilt, is imported as a package with nothing in it.
     _SURFACE = getattr(axiom_native, "SURFACE", None)
 
-SURFACE = 3
+SURFACE = 4
 """Of the compiled module's classes; an installed one of another number is left alone."""
 
 

@@ -33,7 +33,7 @@ pub struct Asked<'a> {
 
 /// Who holds how much of the prompt's text, which is not empty.
 pub struct Prefix<'a> {
-    pub text_bytes: usize,
+    pub prompt_bytes: usize,
     pub any_tier: &'a [Row],
     pub hbm: &'a [Row],
 }

@@ -39,7 +39,7 @@ impl Fleet {
                 }
             }
         }
-        let (tokens, bytes) = (ask.prompt_tokens, prefix.text_bytes as f64);
+        let (tokens, bytes) = (ask.prompt_tokens, prefix.prompt_bytes as f64);
         scratch.credited.extend(
             scratch
                 .in_hbm

@@ -11,7 +11,7 @@ use crate::holders::ENGINES_MAX;
 use crate::index::{ANNOUNCED, HASH, Index, SHARDS, Tier};
 
 /// Raised by one when calls change; `axiom_common.runtime.native` names the one it speaks.
-const SURFACE: u32 = 3;
+const SURFACE: u32 = 4;
 /// Bytes of a message above which its call lets the interpreter's lock go: 512 chunks.
 const KEEP_LOCK_BYTES: usize = 512 * ANNOUNCED;
 /// Likewise of a chain: one of which each chunk is another engine's last takes 25 us by 1,024.

@@ -35,6 +35,7 @@ pub struct Prompt<'py> {
     index: Bound<'py, PrefixIndex>,
     seed: u64,
     text: Bound<'py, PyBytes>,
+    beyond_bytes: usize,
 }
 
 impl Decider {
@@ -106,7 +107,8 @@ impl Decider {
         let prefix = prompt.zip(found.as_ref()).map(|(prompt, found)| {
             let (any_tier, hbm) = found.rows();
             let hbm: &[Row] = hbm.unwrap_or(any_tier);
-            Prefix { text_bytes: prompt.text.as_bytes().len(), any_tier, hbm }
+            let prompt_bytes = prompt.text.as_bytes().len().saturating_add(prompt.beyond_bytes);
+            Prefix { prompt_bytes, any_tier, hbm }
         });
         let mut excluded = Vec::new();
         for engine in &query.excluded {
@@ -153,6 +155,6 @@ impl Decider {
 }
 
 pub(crate) fn read_prompt<'py>(prompt: &Bound<'py, PyAny>) -> PyResult<Prompt<'py>> {
-    let (index, seed, text) = prompt.extract()?;
-    Ok(Prompt { index, seed, text })
+    let (index, seed, text, beyond_bytes) = prompt.extract()?;
+    Ok(Prompt { index, seed, text, beyond_bytes })
 }

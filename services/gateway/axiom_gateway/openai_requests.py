@@ -24,8 +24,9 @@ BYTES_PER_TOKEN = 4
 AFFINITY_BYTES = 256
 """The first chunk of a prompt, as in the chunk scheme of the prefix state tree."""
 
-STRIPPED = ("kv_transfer_params",)
-"""Members that no client may set: an engine takes them as orders about other requests' KV."""
+STRIPPED = ("kv_transfer_params", "ec_transfer_params", "lora_path")
+"""Members that no client may set: engines take them as orders about other requests' caches, and
+SGLang the last one for an adapter, whoever's it is."""
 
 
 class Endpoint(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -57,6 +57,13 @@ class _Model:
     special_tokens: Mapping[str, str]
     chat: ChatTemplate | Untold
     chat_with_tools: ChatTemplate | Untold
+
+
+class _Text(NamedTuple):
+    """As in `PromptText`."""
+
+    text: bytes
+    is_cut: bool
 
 
 class PromptTexts:
@@ -137,14 +144,14 @@ class PromptTexts:
             return Untold.TEMPLATE
         if isinstance(text, Untold):
             return text
-        return PromptText(_seed(base_model, model.revision, adapter, salt), text)
+        return PromptText(_seed(base_model, model.revision, adapter, salt), *text)
 
     def _framing_of(self, base_model: str) -> int:
         """The bytes that a template puts around one message without a word."""
         text = self.text_of(Endpoint.CHAT, base_model, BASE, _NO_WORD)
         return len(text.text) if isinstance(text, PromptText) else 0
 
-    def _chat(self, model: _Model, members: Members) -> bytes | Untold:
+    def _chat(self, model: _Model, members: Members) -> _Text | Untold:
         values = chat_values(members)
         template = model.chat if values.tools is None else model.chat_with_tools
         if isinstance(template, Untold):
@@ -159,7 +166,8 @@ class PromptTexts:
             text = text[: _common(text, marked)]
         cut = text.find(MARK)
         told = _normalised(model, text if cut < 0 else text[:cut])
-        return _begun(model, told) if values.adds_special_tokens else told
+        is_cut = cut >= 0 or marked is not None
+        return _begun(model, told, is_cut) if values.adds_special_tokens else _Text(told, is_cut)
 
     def _rendered(
         self,
@@ -176,7 +184,7 @@ class PromptTexts:
         return last.cut_from(template.render({**variables, "messages": open_ended}, now))
 
 
-def _prompt(model: _Model, members: Members) -> bytes | Untold:
+def _prompt(model: _Model, members: Members) -> _Text | Untold:
     prompt = read(members, "prompt", str | list[str | int | list[int]])
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         if len(prompt) > 1:
@@ -185,11 +193,11 @@ def _prompt(model: _Model, members: Members) -> bytes | Untold:
     if isinstance(prompt, str):
         adds = read(members, "add_special_tokens", bool)
         told = _normalised(model, prompt)
-        return told if adds is False else _begun(model, told)
+        return _Text(told, False) if adds is False else _begun(model, told, False)
     return _of_tokens(model, prompt) if prompt else Untold.MALFORMED
 
 
-def _of_tokens(model: _Model, tokens: list[Any]) -> bytes | Untold:
+def _of_tokens(model: _Model, tokens: list[Any]) -> _Text | Untold:
     """The text of tokens, as far as they are those that the tokenizer would choose for it: facts
     tell of those only."""
     vocabulary = model.vocabulary
@@ -206,11 +214,12 @@ def _of_tokens(model: _Model, tokens: list[Any]) -> bytes | Untold:
         (n for n, (a, b) in enumerate(zip(known, chosen, strict=False)) if a != b),
         min(len(known), len(chosen)),
     )
-    return vocabulary.text_of(known[:alike]) or Untold.TOKENS
+    text = vocabulary.text_of(known[:alike])
+    return _Text(text, alike < len(tokens)) if text else Untold.TOKENS
 
 
-def _begun(model: _Model, text: bytes) -> bytes | Untold:
-    return Untold.TOKENS if model.beginning is None else model.beginning + text
+def _begun(model: _Model, text: bytes, is_cut: bool) -> _Text | Untold:
+    return Untold.TOKENS if model.beginning is None else _Text(model.beginning + text, is_cut)
 
 
 def _normalised(model: _Model, text: str) -> bytes:

@@ -53,7 +53,11 @@ class Prompts:
         self._metrics.prompt_text(untold, self._clock.now_ms() - began_ms)
         if isinstance(text, Untold):
             return None
-        return Prompt(self._prefixes.index_of(base_model), text.seed, text.text)
+        # What follows counts, though nobody knows it: by the same rule as all of the prompt.
+        whole_bytes = BYTES_PER_TOKEN * request.prompt_tokens
+        beyond_bytes = max(0, whole_bytes - len(text.text)) if text.is_cut else 0
+        index = self._prefixes.index_of(base_model)
+        return Prompt(index, text.seed, text.text, beyond_bytes)
 
     def begins(self, job: Job) -> None:
         """The engine that the request was sent to begins to answer."""
@@ -67,7 +71,7 @@ class Prompts:
         if prompt is None or matched is None or outcome.engine is None:
             return
         base_model, cached = job.target.base_model, usage.cached_tokens
-        if usage.prompt_tokens and len(prompt.text):
+        if usage.prompt_tokens and prompt.text and not prompt.beyond_bytes:
             rate, now = self._rate(base_model), usage.prompt_tokens / len(prompt.text)
             self._tokens_per_byte[base_model] = rate + _RATE_SHARE * (now - rate)
         if cached is None:

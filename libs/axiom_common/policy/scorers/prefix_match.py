@@ -19,9 +19,9 @@ def credited(hbm: Floats, any_tier: Floats) -> Floats:
     return hbm + OTHER_TIER * (any_tier - hbm)
 
 
-def uncached_tokens(prompt_tokens: int, text_bytes: int, credited_bytes: Floats) -> Floats:
+def uncached_tokens(prompt_tokens: int, prompt_bytes: int, credited_bytes: Floats) -> Floats:
     """What is left to compute of a prompt of so many tokens and bytes, which is not empty."""
-    return prompt_tokens * ((text_bytes - credited_bytes) / text_bytes)
+    return prompt_tokens * ((prompt_bytes - credited_bytes) / prompt_bytes)
 
 
 def prefix_match(credited_tokens: float, uncached: float) -> float:
