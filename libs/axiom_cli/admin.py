@@ -101,8 +101,8 @@ class Admin:
     async def order_engine(
         self, name: str, verb: str, wanted: EngineOrderPost | None, *, dry_run: bool = False
     ) -> EngineOrderView:
-        """Cordon, drain or release an engine; returns once that holds. BusyError with the code
-        `not-everywhere`: it stands, and to ask again waits on."""
+        """Cordon, drain or release an engine; returns once that holds at all gateways, but those
+        `without`. BusyError with the code `not-everywhere`: ask again to wait on, it stands."""
         path = f"{_one(ENGINES_PATH, name)}:{verb}{'?dryRun=true' if dry_run else ''}"
         answer = await self._client.ask("POST", path, wanted)
         return self._client.shape(path, answer.body, EngineOrderView)
@@ -171,11 +171,17 @@ class Admin:
         answer = await self._client.ask("POST", path, None, _if_version(version))
         return self._client.shape(path, answer.body, rest.ApiKeyView)
 
-    async def withdraw(self, path: str, name: str, *, version: int | None, dry_run: bool) -> None:
+    async def withdraw(
+        self, path: str, name: str, *, version: int | None, dry_run: bool
+    ) -> tuple[str, ...]:
         """Withdraw one of the list at `path`: NotFoundError, and PreconditionError when it is not
-        at `version` (None: at any) by now."""
+        at `version` (None: at any) by now. The gateways that may go on as before."""
         seen = {} if version is None else _if_version(version)
-        await self._client.ask("DELETE", _declared(path, name, dry_run=dry_run), None, seen)
+        answer = await self._client.ask(
+            "DELETE", _declared(path, name, dry_run=dry_run), None, seen
+        )
+        without = answer.headers.get(headers.WITHOUT)
+        return tuple(without.split(", ")) if without else ()
 
     async def put_base_model(self, name: str, *, dry_run: bool = False) -> Outcome:
         """Declare a base model; returns once that is durable."""

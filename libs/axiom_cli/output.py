@@ -74,6 +74,18 @@ def tell_staleness(declared: Sequence[HasStaleness]) -> None:
         progress_console().print(told, style="yellow")
 
 
+def tell_without(gateways: Sequence[str]) -> bool:
+    """Say so when a change holds but for these gateways; whether it holds at all of them."""
+    if gateways:
+        told = (
+            f"not confirmed by {', '.join(gateways)}: cut off or dead, nobody waits for it any "
+            "more. If it is at work it goes on as before: take it out of the load balancer, or "
+            "restart it"
+        )
+        progress_console().print(told, style="yellow", markup=False, soft_wrap=True)
+    return not gateways
+
+
 def print_figures(figures: Mapping[str, Any]) -> None:
     """The one JSON object of a command with --json."""
     sys.stdout.write(json.dumps(figures, allow_nan=False) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -18,6 +19,7 @@ from axiom_common.wire import headers
 from axiom_gateway import admin_keys
 from axiom_gateway.admin import AdminParts
 from axiom_gateway.admin_access import OWN_KEY, digest_of
+from axiom_gateway.everywhere import Unconfirmed
 
 ANYHOW = {headers.IF_MATCH: "*"}
 
@@ -306,16 +308,43 @@ async def test_there_are_as_many_as_there_may_be(monkeypatch: pytest.MonkeyPatch
         assert (await put(it, "c", "viewer")).status_code == 201
 
 
+def confirming(told: Unconfirmed) -> Callable[[AdminParts], AdminParts]:
+    """Parts whose other gateways confirm so much of each change."""
+
+    async def confirm(_: int) -> Unconfirmed:
+        return told
+
+    return lambda parts: parts.__class__(**{**fields_of(parts), "confirm": confirm})
+
+
+async def test_a_change_that_holds_but_for_who_is_not_waited_for_says_so() -> None:
+    unheard = confirming(Unconfirmed(unheard=(GatewayId("gw-2"), GatewayId("gw-3"))))
+    async with admin_api(more=unheard) as it:
+        tried = {headers.IDEMPOTENCY_KEY: "once"}
+        answers = [
+            await put(it, "k", "viewer"),
+            await it.client.post("/keys/k:rotate", headers=ANYHOW),
+            await put(it, "k", "client", **ANYHOW),
+            await it.client.patch("/keys/k", json={"role": "viewer"}, headers=ANYHOW),
+        ]
+        assert [a.json()["without"] for a in answers] == 4 * [["gw-2", "gw-3"]]
+        dry = await it.client.delete("/keys/k?dryRun=true")
+        assert headers.WITHOUT not in dry.headers
+        for _ in range(2):
+            gone = await it.client.delete("/keys/k", headers=tried)
+            assert (gone.status_code, gone.headers[headers.WITHOUT]) == (204, "gw-2, gw-3")
+        assert (await it.client.get("/keys/k")).status_code == 404
+
+
 async def test_what_others_did_not_confirm_is_said_unless_a_secret_would_be_lost() -> None:
-    async def confirm(_: int) -> tuple[GatewayId, ...]:
-        return (GatewayId("gw-2"),)
-
-    def unconfirmed(parts: AdminParts) -> AdminParts:
-        return parts.__class__(**{**fields_of(parts), "confirm": confirm})
-
+    unconfirmed = confirming(Unconfirmed((GatewayId("gw-2"),), (GatewayId("gw-1"),)))
     async with admin_api(more=unconfirmed) as it:
-        assert (await put(it, "k", "viewer")).json()["secret"]
-        assert (await it.client.post("/keys/k:rotate", headers=ANYHOW)).json()["secret"]
+        for telling in (
+            await put(it, "k", "viewer"),
+            await it.client.post("/keys/k:rotate", headers=ANYHOW),
+        ):
+            assert telling.json()["secret"]
+            assert telling.json()["without"] == ["gw-1", "gw-2"]
         for refused in (
             await put(it, "k", "client", **ANYHOW),
             await it.client.patch("/keys/k", json={"role": "viewer"}, headers=ANYHOW),

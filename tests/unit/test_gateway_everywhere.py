@@ -16,9 +16,10 @@ from axiom_gateway.everywhere import (
     TRAVEL_MS,
     Everywhere,
     NotEverywhereError,
+    Unconfirmed,
 )
 
-OWN, PEER = GatewayId("own"), GatewayId("peer")
+OWN, PEER, LONG_SILENT = GatewayId("own"), GatewayId("peer"), GatewayId("a-silent-one")
 
 
 class Setting:
@@ -28,15 +29,17 @@ class Setting:
         self.clock = FakeClock()
         self.own, self.peer = 5, 5
         self.unbroken_ms = LISTENED_MS
+        self.unheard: tuple[GatewayId, ...] = ()
         self.everywhere = Everywhere(
             self.clock,
             gateway=OWN,
             applied=lambda: self.own,
             unconfirmed=lambda revision: (PEER,) if self.peer < revision else (),
+            unheard=lambda: self.unheard,
             unbroken_ms=lambda: self.unbroken_ms,
         )
 
-    def ask(self, owner: TestOwner, revision: int) -> asyncio.Task[tuple[GatewayId, ...]]:
+    def ask(self, owner: TestOwner, revision: int) -> asyncio.Task[Unconfirmed]:
         return owner.create_task(self.everywhere.everywhere(revision), name="wait")
 
 
@@ -47,7 +50,20 @@ async def test_what_all_have_is_confirmed_once_words_under_way_are_here() -> Non
         await setting.clock.advance(TRAVEL_MS - 1)
         assert not asked.done()
         await setting.clock.advance(1)
-        assert await asked == ()
+        assert await asked == Unconfirmed()
+
+
+async def test_who_is_silent_for_long_is_named_and_not_waited_for() -> None:
+    async with task_owner() as owner:
+        setting = Setting()
+        setting.unheard = (LONG_SILENT,)
+        asked = setting.ask(owner, 5)
+        await setting.clock.advance(TRAVEL_MS)
+        assert await asked == Unconfirmed(unheard=(LONG_SILENT,))
+        setting.peer = 4
+        asked = setting.ask(owner, 5)
+        await setting.clock.advance(EVERYWHERE_MS + POLL_MS)
+        assert (await asked).names == (LONG_SILENT, PEER)
 
 
 async def test_who_speaks_first_within_that_time_is_waited_for() -> None:
@@ -60,7 +76,7 @@ async def test_who_speaks_first_within_that_time_is_waited_for() -> None:
         assert not asked.done()
         setting.peer = 5
         await setting.clock.advance(POLL_MS)
-        assert await asked == ()
+        assert await asked == Unconfirmed()
 
 
 @pytest.mark.parametrize(
@@ -84,5 +100,5 @@ async def test_the_wait_is_bounded_and_names_who_is_missing(
         await setting.clock.advance(EVERYWHERE_MS - POLL_MS)
         assert not asked.done()
         await setting.clock.advance(2 * POLL_MS)
-        assert await asked == missing
+        assert await asked == Unconfirmed(missing)
     assert all(name in str(NotEverywhereError("it", missing)) for name in missing)

@@ -8,7 +8,8 @@ import pytest
 from tests.owner import TestOwner, task_owner
 
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId, NodeId, RegionId
-from axiom_common.state.inflight_vectors import InFlightVectors
+from axiom_common.runtime.ops import ORDERS_STALE
+from axiom_common.state.inflight_vectors import EXPIRED_MS, InFlightVectors
 from axiom_common.testing.bus import FakeBus, FakeHub
 from axiom_common.testing.clock import FakeClock
 from axiom_common.testing.registry import FakeRegistry
@@ -292,6 +293,33 @@ async def test_peers_are_known_to_hear_before_it_begins_and_hear_the_goodbye(
     assert setting.heard[-1].kind is ReportKind.LEFT
     assert (setting.folded.of(A), setting.folded.gateways) == ({}, 0)
     assert setting.folded.unconfirmed(99) == ()
+
+
+async def test_who_is_cut_off_for_as_long_as_peers_wait_says_so_until_they_hear_it(
+    owner: TestOwner,
+) -> None:
+    setting = Setting(owner)
+    publisher = await setting.start()
+    await setting.clock.advance(EXPIRED_MS)
+    assert publisher.degraded() == ()
+    setting.bus.disconnect()
+    await setting.clock.advance(EXPIRED_MS - FULL_EVERY_MS - DELTA_EVERY_MS)
+    assert publisher.degraded() == ()
+    await setting.clock.advance(FULL_EVERY_MS + 2 * DELTA_EVERY_MS)
+    assert publisher.degraded() == (ORDERS_STALE,)
+    # Never later than peers cease to wait.
+    setting.folded.expire(setting.clock.now_ms())
+    assert setting.folded.unconfirmed(1) == ("g",)
+    await setting.bus.reconnect()
+    await setting.clock.advance(FULL_EVERY_MS)
+    assert publisher.degraded() == ()
+
+
+async def test_who_was_never_heard_is_not_waited_for_and_says_so(owner: TestOwner) -> None:
+    setting = Setting(owner)
+    setting.bus.disconnect()
+    publisher = await setting.start()
+    assert publisher.degraded() == (ORDERS_STALE,)
 
 
 async def test_who_never_spoke_says_no_goodbye(owner: TestOwner) -> None:

@@ -118,10 +118,10 @@ async def delete_command(
     tell_deleted(name, dry_run=dry_run, as_json=as_json)
 
 
-def tell_deleted(name: str, *, dry_run: bool, as_json: bool) -> None:
-    """What was withdrawn, or would be."""
+def tell_deleted(name: str, *, dry_run: bool, as_json: bool, **more: object) -> None:
+    """What was withdrawn, or would be; `more` for scripts."""
     if as_json:
-        print_figures({"deleted": name, "dry_run": dry_run})
+        print_figures({"deleted": name, "dry_run": dry_run, **more})
     else:
         told = f"dry run, nothing is done: {name} would go" if dry_run else f"deleted {name}"
         table_console().print(told, markup=False)

@@ -1,4 +1,7 @@
-"""`axiom engines`: what they are, and orders that keep new requests from one of them."""
+"""`axiom engines`: what they are, and orders that keep new requests from one of them.
+
+An order that some gateway, cut off, did not confirm ends with exit code 1, and says so.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,20 @@ from axiom_cli.commands.options import AsJson, DryRun, Filters, Sort
 from axiom_cli.commands.running import asks_gateway
 from axiom_cli.engine_drain import Deadline, ordered, until_idle
 from axiom_cli.node_text import in_flight
-from axiom_cli.output import plain_table, print_figures, progress_console, table_console
+from axiom_cli.output import (
+    plain_table,
+    print_figures,
+    progress_console,
+    table_console,
+    tell_without,
+)
 from axiom_common.model.engine_order import NOTE_MAX
 from axiom_common.wire.engine_orders import EngineOrderPost, EngineOrderView
 from axiom_common.wire.views import EngineView
 
 WAIT_S = 600.0
 ACKNOWLEDGE_S = 90.0
-"""A gateway that died without a word is waited for no longer than a minute."""
+"""A gateway that fell silent without a goodbye is waited for no longer than a minute."""
 
 app = typer.Typer(help="Engines, and orders that take one out of use.", no_args_is_help=True)
 
@@ -71,7 +80,7 @@ async def cordon_command(
     force: Force = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
-) -> None:
+) -> bool:
     """Keep new requests from an engine; its adapters stay at home there."""
     wanted = EngineOrderPost(note=note, force=force)
     async with admin_of(target) as admin:
@@ -81,6 +90,7 @@ async def cordon_command(
             until = Deadline.within(ACKNOWLEDGE_S)
             view = await ordered(admin, engine, "cordon", wanted, until, _say)
     _tell(view, "cordoned: no new request goes there", dry_run=dry_run, as_json=as_json)
+    return tell_without(view.without)
 
 
 @app.command("drain")
@@ -96,24 +106,26 @@ async def drain_command(
     force: Force = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
-) -> None:
+) -> bool:
     """Empty an engine: no new request, its adapters' homes move, what runs ends by itself.
 
-    From the line `drain of ENGINE acknowledged` on no gateway sends anything new there. The order
-    stands until `engines release`, also where the wait ends early (exit code 1).
+    From the line `drain of ENGINE acknowledged` on no gateway sends anything new there, but for
+    those that it names (exit code 1). The order stands until `engines release`, also where the wait
+    ends early (exit code 1).
     """
     wanted = EngineOrderPost(note=note, force=force)
     async with admin_of(target) as admin:
         if dry_run:
             view = await admin.order_engine(engine, "drain", wanted, dry_run=True)
             _tell(view, "drained", dry_run=True, as_json=as_json)
-            return
+            return True
         until = Deadline.within(timeout)
         view = await ordered(admin, engine, "drain", wanted, until, _say)
-        _say(f"drain of {engine} acknowledged: no new request goes there")
+        but = f" but from {', '.join(view.without)}" if view.without else ""
+        _say(f"drain of {engine} acknowledged: no new request goes there{but}")
         if not wait:
             _tell(view, f"drained: {view.in_flight} in flight still", as_json=as_json)
-            return
+            return tell_without(view.without)
         console = progress_console()
         with console.status(f"{engine}: {view.in_flight} in flight") as line:
             last = await until_idle(admin, engine, until, lambda told: line.update(escape(told)))
@@ -122,17 +134,19 @@ async def drain_command(
     else:
         view = view.model_copy(update={"in_flight": last.in_flight, "idle": last.idle})
     _tell(view, "drained: nothing is in flight there", as_json=as_json)
+    return tell_without(view.without)
 
 
 @app.command("release")
 @asks_gateway
 async def release_command(
     target: Target, engine: EngineName, dry_run: DryRun = False, as_json: AsJson = False
-) -> None:
+) -> bool:
     """Give an engine back to use; also one that is gone, whose order stands."""
     async with admin_of(target) as admin:
         view = await admin.order_engine(engine, "release", None, dry_run=dry_run)
     _tell(view, "released", dry_run=dry_run, as_json=as_json)
+    return tell_without(view.without)
 
 
 def _say(line: str) -> None:

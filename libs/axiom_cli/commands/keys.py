@@ -1,4 +1,7 @@
-"""`axiom keys`: who may use the admin API, and make a gateway's own key."""
+"""`axiom keys`: who may use the admin API, and make a gateway's own key.
+
+A change that some gateway, cut off, did not confirm ends with exit code 1, and says so.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from axiom_cli.output import (
     progress_console,
     table_console,
     tell_staleness,
+    tell_without,
     told_errors,
 )
 from axiom_common.errors import UnavailableError
@@ -79,25 +83,26 @@ async def create_command(
     out: Out = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
-) -> None:
+) -> bool:
     """Make a key. Its secret is told once, here."""
     wanted = _wanted(role, tenant)
     async with admin_of(target) as admin:
         if dry_run:
             would = await admin.put_key(name, wanted, version=ABSENT, dry_run=True)
             _print(would, as_json=as_json, dry_run=True)
-            return
+            return True
         with _kept(out) as keep:
             made = await admin.put_key(name, wanted, version=ABSENT)
             keep(made)
     _tell_secret(made, out, as_json=as_json)
+    return tell_without(made.without)
 
 
 @app.command("rotate")
 @asks_gateway
 async def rotate_command(
     target: Target, name: KeyName, out: Out = None, as_json: AsJson = False
-) -> None:
+) -> bool:
     """Give a key another secret; the one before is void at once."""
     async with admin_of(target) as admin:
         seen = await admin.key(name)
@@ -105,6 +110,7 @@ async def rotate_command(
             made = await admin.rotate_key(name, version=seen.version)
             keep(made)
     _tell_secret(made, out, as_json=as_json)
+    return tell_without(made.without)
 
 
 @app.command("set-role")
@@ -115,25 +121,27 @@ async def set_role_command(
     role: Annotated[Role, typer.Argument(help="What it grants from now on.")],
     dry_run: DryRun = False,
     as_json: AsJson = False,
-) -> None:
+) -> bool:
     """Give a key another role."""
     async with admin_of(target) as admin:
         seen = await admin.key(name)
         wanted = _wanted(role, seen.tenant)
         changed = await admin.put_key(name, wanted, version=seen.version, dry_run=dry_run)
     _print(changed, as_json=as_json, dry_run=dry_run)
+    return tell_without(changed.without)
 
 
 @app.command("delete")
 @asks_gateway
 async def delete_command(
     target: Target, name: KeyName, dry_run: DryRun = False, as_json: AsJson = False
-) -> None:
+) -> bool:
     """Withdraw a key: nobody may use it any more."""
     async with admin_of(target) as admin:
         seen = await admin.key(name)
-        await admin.withdraw(KEYS_PATH, name, version=seen.version, dry_run=dry_run)
-    tell_deleted(name, dry_run=dry_run, as_json=as_json)
+        without = await admin.withdraw(KEYS_PATH, name, version=seen.version, dry_run=dry_run)
+    tell_deleted(name, dry_run=dry_run, as_json=as_json, without=without)
+    return tell_without(without)
 
 
 @app.command("new")

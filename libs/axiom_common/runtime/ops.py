@@ -24,6 +24,8 @@ REDIS_AWAY = "redis-away"
 REGISTRY_AWAY = "registry-away"
 REGISTRY_RESET = "registry-reset"
 """The registry lost its store; what it knew stays in force where it is still known."""
+ORDERS_STALE = "orders-stale"
+"""Cut off for so long that orders of engines and keys change without this gateway."""
 LIVENESS_FROZEN = "liveness-frozen"
 """So many are silent, or this process hears so little, that nobody is declared dead."""
 

@@ -5,7 +5,8 @@ lost delta is healed by the next full one, a second later. A gateway that restar
 incarnation) starts from nothing; one that falls silent is dropped, its requests with it.
 
 Each also says up to which revision it has taken over the desired state. One that fell silent
-without a goodbye may still be at work, and what it takes over is not known.
+without a goodbye may still be at work, and what it takes over is not known. For a minute it is
+waited for; then it is only remembered, by name, until it is heard again or an hour has passed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ SILENT_MS = 3000.0
 GATEWAYS_MAX = 256
 EXPIRED_MS = 60_000.0
 """Above any delay of a message: a late one of a gateway that was dropped changes nothing. So long,
-too, one that fell silent counts as perhaps at work."""
+too, one that fell silent is waited for."""
+UNHEARD_MS = 3_600_000.0
+"""So long it is remembered."""
+UNHEARD_MAX = 64
+"""So many of them are, those that fell silent last."""
 
 Count = tuple[EngineId, EngineAdapter, int]
 
@@ -56,6 +61,8 @@ class InFlightVectors:
         self._vectors: dict[GatewayId, _Vector] = {}
         self._sums: dict[EngineId, dict[EngineAdapter, int]] = {}
         self._gone: dict[GatewayId, _Gone] = {}
+        self._unheard: dict[GatewayId, float] = {}
+        """When they were dropped, the oldest first."""
 
     @property
     def gateways(self) -> int:
@@ -76,6 +83,12 @@ class InFlightVectors:
         }
         silent = {gateway for gateway, gone in self._gone.items() if not gone.left}
         return tuple(sorted(behind | (silent - self._vectors.keys())))
+
+    @property
+    def unheard(self) -> tuple[GatewayId, ...]:
+        """Gateways that may be at work and are not waited for any more: they fell silent without a
+        goodbye, longer than `EXPIRED_MS` and at most `UNHEARD_MS` ago. At most `UNHEARD_MAX`."""
+        return tuple(sorted(self._unheard))
 
     def apply(
         self,
@@ -99,6 +112,7 @@ class InFlightVectors:
             if late or len(self._vectors) >= GATEWAYS_MAX:
                 return ()
             vector = self._vectors[gateway] = _Vector(incarnation, seq, now_ms)
+            self._unheard.pop(gateway, None)
         elif (incarnation, seq) <= (vector.incarnation, vector.seq):
             return ()
         told = {(engine, adapter): max(0, count) for engine, adapter, count in counts}
@@ -126,6 +140,7 @@ class InFlightVectors:
             gone = self._gone.get(gateway, _NEVER)
             last = max(0, gone.incarnation), max(0, gone.seq)
             vector = self._vectors[gateway] = _Vector(*last, heard_ms=now_ms)
+            self._unheard.pop(gateway, None)
         vector.heard_ms = now_ms
         others = {key: 0 for key in vector.counts if key[0] == engine}
         told = {(engine, adapter): max(0, count) for adapter, count in counts.items()}
@@ -143,6 +158,13 @@ class InFlightVectors:
             if now_ms - gone.at_ms < EXPIRED_MS and len(self._gone) <= GATEWAYS_MAX:
                 break
             del self._gone[gateway]
+            if not gone.left and gateway not in self._vectors:
+                self._unheard[gateway] = gone.at_ms
+        while self._unheard:
+            gateway, at_ms = next(iter(self._unheard.items()))
+            if now_ms - at_ms < UNHEARD_MS and len(self._unheard) <= UNHEARD_MAX:
+                break
+            del self._unheard[gateway]
         return tuple(sorted(changed))
 
     def _drop(self, gateway: GatewayId, now_ms: float, *, left: bool) -> tuple[EngineId, ...]:

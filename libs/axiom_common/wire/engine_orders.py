@@ -30,7 +30,8 @@ class EngineOrderView(Shape):
     """What is ordered of an engine by now, at which version of its record (null: nothing is).
 
     `in_flight` counts the requests of all gateways there. `idle`: those are none, and the engine
-    itself reports none since; null: that is not known (yet).
+    itself reports none since; null: that is not known (yet). `without`: gateways that may be at
+    work and did not confirm the order: cut off, they go on as before.
     """
 
     region: str
@@ -40,3 +41,4 @@ class EngineOrderView(Shape):
     version: int | None
     in_flight: int
     idle: bool | None
+    without: tuple[str, ...] = ()

@@ -267,6 +267,7 @@ REST: tuple[BaseModel, ...] = (
         version=1_034,
         in_flight=7,
         idle=False,
+        without=("gateway-2",),
     ),
     views.ConfigView(gateway="gateway-1", settings={"region": "eu-1", "hold_ms": 15_000.0}),
     NODE_VIEW,

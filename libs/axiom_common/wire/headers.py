@@ -36,5 +36,8 @@ WWW_AUTHENTICATE = "www-authenticate"
 """Response to a request without a right key."""
 IDEMPOTENCY_KEY = "idempotency-key"
 """Request to the admin API: the same write sent again with it is done once."""
+WITHOUT = "x-axiom-without"
+"""Response of the admin API to the withdrawal of a key: gateways that may be at work and did not
+confirm it, with commas between. Where an answer has a body, they are in there."""
 REPLAYED = "idempotency-replayed"
 """Response of the admin API: this is the answer that the write was given the first time."""

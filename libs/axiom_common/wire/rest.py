@@ -49,6 +49,7 @@ READ_ONLY = frozenset(
         "base_model_known",
         "built_in",
         "created_ms",
+        "without",
     }
 )
 
@@ -254,13 +255,15 @@ class KeyRotatePost(Shape):
 
 
 class ApiKeyView(DeclaredShape):
-    """A key. `tenant`: whose its requests are. `secret` is told once: in the answer that made
-    it."""
+    """A key. `tenant`: whose its requests are. `secret` is told once: in the answer that made it.
+    `without`, in answers to changes: gateways that may be at work and did not confirm it: cut off,
+    they go by the keys that they know."""
 
     role: Role
     tenant: PublicName
     created_ms: int
     secret: str | None = None
+    without: tuple[str, ...] = ()
 
     @classmethod
     def of(

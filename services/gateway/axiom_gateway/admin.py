@@ -13,7 +13,6 @@ from fastapi import APIRouter, Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 
 from axiom_common.drivers.system_clock import unix_s
-from axiom_common.model.ids import GatewayId
 from axiom_common.ports.registry import Bucket
 from axiom_common.runtime.desired_store import DesiredStore
 from axiom_gateway.admin_access import Access, Authenticated, require_roles
@@ -25,14 +24,14 @@ from axiom_gateway.admin_openapi import add_openapi
 from axiom_gateway.admin_parameters import only_known_parameters
 from axiom_gateway.admin_problems import answer_errors_as_problems
 from axiom_gateway.admin_seen import AdminView, add_seen
-from axiom_gateway.everywhere import Confirm
+from axiom_gateway.everywhere import Confirm, Unconfirmed
 from axiom_gateway.known_desired import KnownDesired
 from axiom_gateway.watch import Watches
 
 
-async def alone(_: int) -> tuple[GatewayId, ...]:
+async def alone(_: int) -> Unconfirmed:
     """How a gateway without peers confirms a revision."""
-    return ()
+    return Unconfirmed()
 
 
 AddRoutes = Callable[[APIRouter], None]

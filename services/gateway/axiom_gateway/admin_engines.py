@@ -6,7 +6,8 @@
 
 An order is acknowledged once it is durable and no gateway of the region sends anything new to the
 engine. Who asks again, after an answer that some gateway did not confirm it, waits on. A release is
-acknowledged once it is durable.
+acknowledged once it is durable. Gateways that nobody waits for, as they fell silent long ago, are
+named in the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from axiom_common.errors import NotFoundError
 from axiom_common.model.access import Role
 from axiom_common.model.engine_order import EngineOrder, OrderKind
-from axiom_common.model.ids import EngineId, RegionId
+from axiom_common.model.ids import EngineId, GatewayId, RegionId
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.desired_store import WHATEVER, DesiredStore, IfVersion
 from axiom_common.wire import headers
@@ -102,9 +103,8 @@ class OrderDesk:
             if_version=_version_of(asked),
             dry_run=asked.dry_run,
         )
-        if not asked.dry_run:
-            await self._acknowledge(written.stored)
-        return self._view(engine, written.stored)
+        without = () if asked.dry_run else await self._acknowledge(written.stored)
+        return self._view(engine, written.stored, without)
 
     async def release(self, engine: EngineId, asked: Write) -> EngineOrderView:
         """Withdraw its order; NotFoundError when neither the order nor the engine is known."""
@@ -120,21 +120,23 @@ class OrderDesk:
         else:
             if not asked.dry_run:
                 await self._known.settled(revision)
-        return self._view(engine, None)
+        return self._view(engine, None, () if asked.dry_run else self._everywhere.unheard())
 
-    async def _acknowledge(self, order: Stored[EngineOrder]) -> None:
-        """Return when no gateway sends anything new to the engine."""
-        missing = await self._everywhere.everywhere(order.version)
+    async def _acknowledge(self, order: Stored[EngineOrder]) -> tuple[GatewayId, ...]:
+        """Return when no gateway sends anything new to the engine, but for these."""
+        unconfirmed = await self._everywhere.everywhere(order.version)
         stands = self._known.one(EngineOrder, order.value.name)
-        gone = stands is None and self._everywhere.gateway not in missing
+        gone = stands is None and self._everywhere.gateway not in unconfirmed.late
         if gone or (stands is not None and _replaces(stands, order)):
             raise OrderReplacedError(
                 f"{order.value.engine} was given another order meanwhile", path="engine"
             )
-        if missing:
-            raise NotEverywhereError(f"the {order.value.kind} of {order.value.engine}", missing)
+        if unconfirmed.late:
+            what = f"the {order.value.kind} of {order.value.engine}"
+            raise NotEverywhereError(what, unconfirmed.late)
         # What peers sent last is at the engine by then.
         await self._clock.sleep_ms(TRAVEL_MS)
+        return unconfirmed.unheard
 
     def _facts(self, engine: EngineId) -> EngineFacts:
         facts = self._state.engines.get(engine)
@@ -148,7 +150,12 @@ class OrderDesk:
     def _name(self, engine: EngineId) -> str:
         return EngineOrder(region=self._region, engine=engine, kind=OrderKind.CORDON).name
 
-    def _view(self, engine: EngineId, order: Stored[EngineOrder] | None) -> EngineOrderView:
+    def _view(
+        self,
+        engine: EngineId,
+        order: Stored[EngineOrder] | None,
+        without: tuple[GatewayId, ...],
+    ) -> EngineOrderView:
         use = self._state.shown.use(engine)
         return EngineOrderView(
             region=self._region,
@@ -158,6 +165,7 @@ class OrderDesk:
             version=order.version if order else None,
             in_flight=use.in_flight,
             idle=use.idle,
+            without=without,
         )
 
 

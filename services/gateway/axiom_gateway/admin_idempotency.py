@@ -42,7 +42,7 @@ KEY_PATTERN = r"^[\x21-\x7e]{1,255}$"
 _KEY = re.compile(KEY_PATTERN)
 _WRITES = ("PUT", "PATCH", "DELETE", "POST")
 _SECRET = "secret"
-_KEPT_HEADERS = (headers.CONTENT_TYPE, headers.ETAG, headers.OUTCOME)
+_KEPT_HEADERS = (headers.CONTENT_TYPE, headers.ETAG, headers.OUTCOME, headers.WITHOUT)
 
 
 class RequestUnderWayError(AdminError):

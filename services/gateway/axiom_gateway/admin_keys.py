@@ -4,7 +4,8 @@ A secret is told in the answer that made it and nowhere else: at rest there is i
 in no answer. The last admin's key stays, unless this gateway has one of its own.
 
 A write is acknowledged once all gateways of the region go by it. One that they did not confirm in
-time is an error, unless its answer has a secret: that would be lost with it.
+time is an error, unless its answer has a secret: that would be lost with it. The answer names those
+that did not confirm it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from axiom_gateway.admin_bodies import may_take, parsed_body, parsed_if_any, tak
 from axiom_gateway.admin_objects import Kind, Name, Objects, add_patch_and_delete, add_reads
 from axiom_gateway.admin_problems import AdminError
 from axiom_gateway.admin_writes import Write, WriteAsked
-from axiom_gateway.everywhere import Confirm, NotEverywhereError
+from axiom_gateway.everywhere import Confirm, NotEverywhereError, Unconfirmed
 from axiom_gateway.known_desired import KnownDesired
 
 KEYS_MAX = 1_000
@@ -83,11 +84,10 @@ class Keys(Objects[ApiKey]):
             return made if current is None else _changed(current, body)
 
         shape, outcome = await self.change(name, edit, asked, response)
-        missing = await self._unconfirmed(shape.version, asked)
+        unconfirmed = await self._unconfirmed(shape.version, asked)
         if outcome is Outcome.CREATED:
-            return shape if asked.dry_run else _telling(shape, secret, response)
-        _refuse(name, missing)
-        return shape
+            return shape if asked.dry_run else _telling(shape, secret, unconfirmed, response)
+        return shape.model_copy(update={"without": _all_but(unconfirmed, name)})
 
     async def rotate(self, name: str, asked: Write, response: Response) -> rest.DeclaredShape:
         """Give it another secret, told in the answer; the one before is void."""
@@ -99,16 +99,16 @@ class Keys(Objects[ApiKey]):
             return replace(current, digest=digest_of(secret))
 
         shape, _ = await self.change(name, edit, asked, response)
-        await self._unconfirmed(shape.version, asked)
-        return shape if asked.dry_run else _telling(shape, secret, response)
+        unconfirmed = await self._unconfirmed(shape.version, asked)
+        return shape if asked.dry_run else _telling(shape, secret, unconfirmed, response)
 
     async def patch(
         self, name: str, patch: Mapping[str, Any], asked: Write, response: Response
     ) -> rest.DeclaredShape:
         """Give it another role or tenant."""
         shape = await super().patch(name, patch, asked, response)
-        _refuse(name, await self._unconfirmed(shape.version, asked))
-        return shape
+        without = _all_but(await self._unconfirmed(shape.version, asked), name)
+        return shape.model_copy(update={"without": without})
 
     async def change(
         self,
@@ -132,14 +132,15 @@ class Keys(Objects[ApiKey]):
                 await self._keep_an_admin(before, ANY_VERSION)
         return changed
 
-    async def delete(self, name: str, asked: Write) -> int:
+    async def delete(self, name: str, asked: Write, response: Response) -> int:
         """As of any object, but an admin's key that was the last one is put back."""
         async with self._in_turn():
             before = await self._store.get(ApiKey, name)
-            revision = await super().delete(name, asked)
+            revision = await super().delete(name, asked, response)
             if before is not None and not asked.dry_run and _is_admin(before.value):
                 await self._keep_an_admin(before.value, None)
-        _refuse(name, await self._unconfirmed(revision, asked))
+        if without := _all_but(await self._unconfirmed(revision, asked), name):
+            response.headers[headers.WITHOUT] = ", ".join(without)
         return revision
 
     @asynccontextmanager
@@ -156,8 +157,8 @@ class Keys(Objects[ApiKey]):
         finally:
             self._turn.release()
 
-    async def _unconfirmed(self, revision: int, asked: Write) -> tuple[GatewayId, ...]:
-        return () if asked.dry_run else await self._confirm(revision)
+    async def _unconfirmed(self, revision: int, asked: Write) -> Unconfirmed:
+        return Unconfirmed() if asked.dry_run else await self._confirm(revision)
 
     async def _keep_an_admin(self, before: ApiKey | None, if_version: int | None) -> None:
         """Look again, as another gateway may have taken away another admin's key meanwhile."""
@@ -258,12 +259,16 @@ def _is_admin(key: ApiKey | None) -> bool:
     return key is not None and key.role is Role.ADMIN
 
 
-def _refuse(name: str, unconfirmed: tuple[GatewayId, ...]) -> None:
-    if unconfirmed:
-        raise NotEverywhereError(f"the change of the key {name!r}", unconfirmed)
+def _all_but(unconfirmed: Unconfirmed, name: str) -> tuple[GatewayId, ...]:
+    """All confirmed a key's change but these, for whom nobody waits; else NotEverywhereError."""
+    if unconfirmed.late:
+        raise NotEverywhereError(f"the change of the key {name!r}", unconfirmed.late)
+    return unconfirmed.unheard
 
 
-def _telling(shape: rest.DeclaredShape, secret: str, response: Response) -> rest.DeclaredShape:
+def _telling(
+    shape: rest.DeclaredShape, secret: str, unconfirmed: Unconfirmed, response: Response
+) -> rest.DeclaredShape:
     """The answer with the secret, which nobody on the way may keep."""
     response.headers[headers.CACHE_CONTROL] = "no-store"
-    return shape.model_copy(update={"secret": secret})
+    return shape.model_copy(update={"secret": secret, "without": unconfirmed.names})

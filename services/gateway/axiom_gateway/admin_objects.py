@@ -165,8 +165,9 @@ class Objects(Generic[T]):
         shape, _ = await self.change(name, edit, asked, response)
         return shape
 
-    async def delete(self, name: str, asked: Write) -> int:
+    async def delete(self, name: str, asked: Write, response: Response) -> int:
         """Withdraw it; NotFoundError. The registry's revision after it."""
+        del response  # of those kinds that have something to say
         self._refuse_built_in(name)
         self.kind.guard(name, None)
         revision = await self._written(
@@ -301,8 +302,8 @@ def add_patch_and_delete(router: APIRouter, objects: Objects[T]) -> None:
     @router.delete(
         _one(kind), status_code=HTTPStatus.NO_CONTENT, dependencies=needs, tags=[kind.path]
     )
-    async def delete(name: Name, asked: WriteAsked) -> None:
-        await objects.delete(name, asked)
+    async def delete(name: Name, asked: WriteAsked, response: Response) -> None:
+        await objects.delete(name, asked, response)
 
 
 def page_response(page: rest.Page[Any]) -> Response:

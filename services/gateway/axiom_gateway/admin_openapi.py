@@ -68,6 +68,11 @@ _OUTCOME = {
     "description": "What was done.",
     "schema": {"type": "string", "enum": ["created", "updated", "unchanged"]},
 }
+_WITHOUT = {
+    "description": "Of keys: gateways that may be at work, cut off, and did not confirm it.",
+    "schema": _TEXT,
+    "example": "gateway-2, gateway-3",
+}
 _ERROR_HEADERS: dict[int, dict[str, Any]] = {
     401: {headers.WWW_AUTHENTICATE: {"schema": _TEXT, "example": 'Bearer realm="axiom"'}},
     405: {headers.ALLOW: {"schema": _TEXT, "example": "GET, PUT"}},
@@ -198,6 +203,8 @@ def _describe_answers(
             found[headers.OUTCOME] = _OUTCOME
         if is_write:
             found[headers.REPLAYED] = _REPLAYED
+        if method == "DELETE":
+            found[headers.WITHOUT] = _WITHOUT
     if is_object and method == "GET":
         responses["304"] = {"description": "Not Modified", "headers": {headers.ETAG: _ETAG}}
 

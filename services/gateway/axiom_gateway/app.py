@@ -180,6 +180,7 @@ class GatewayApp:
             gateway=gateway,
             applied=self._declared.applied,
             unconfirmed=self.state.unconfirmed,
+            unheard=self.state.unheard,
             unbroken_ms=self._unbroken_ms,
         )
         self.state.on_room = self.hold.changed
@@ -329,7 +330,7 @@ class GatewayApp:
 
     def degraded(self) -> tuple[str, ...]:
         """What is not as it should be, by stable names."""
-        parts = (self.feed, self._declared, self.prefix, self._plans)
+        parts = (self.feed, self._declared, self._publishing, self.prefix, self._plans)
         found = [name for part in parts for name in part.degraded()]
         if not self.state.any_ready:
             found.append(NO_ENGINE_READY)

@@ -1,15 +1,17 @@
 """Whether every gateway of the region has taken over a change of the desired state.
 
 Each tells its peers the revision up to which it has. Whoever is heard has to say so, and whoever
-fell silent without a goodbye counts as at work for a minute (`EXPIRED_MS`). A gateway that starts
-tells its peers of itself before it begins to read the desired state: so either it reads the change,
-or its first word comes before the change is durable.
+fell silent without a goodbye is waited for, for a minute (`EXPIRED_MS`). From then on changes are
+acknowledged without it, and it is named: it may be at work, cut off. A gateway that starts tells
+its peers of itself before it begins to read the desired state: so either it reads the change, or
+its first word comes before the change is durable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import NamedTuple
 
 from axiom_common.model.ids import GatewayId
 from axiom_common.ports.clock import Clock
@@ -25,7 +27,21 @@ LISTENED_MS = 2_000.0
 POLL_MS = 10.0
 
 
-Confirm = Callable[[int], Awaitable[tuple[GatewayId, ...]]]
+class Unconfirmed(NamedTuple):
+    """Gateways that may be at work and do not say that they go by a change."""
+
+    late: tuple[GatewayId, ...] = ()
+    """They may yet confirm it, and did not in time."""
+    unheard: tuple[GatewayId, ...] = ()
+    """They fell silent so long ago that nobody waits for them."""
+
+    @property
+    def names(self) -> tuple[GatewayId, ...]:
+        """All of them."""
+        return tuple(sorted({*self.late, *self.unheard}))
+
+
+Confirm = Callable[[int], Awaitable[Unconfirmed]]
 """Waits until all have taken over a revision; the gateways that did not confirm it in time."""
 
 
@@ -35,8 +51,8 @@ class NotEverywhereError(AdminError):
     code = "not-everywhere"
     status = HTTPStatus.SERVICE_UNAVAILABLE
 
-    def __init__(self, what: str, gateways: tuple[GatewayId, ...]) -> None:
-        named = ", ".join(gateways)
+    def __init__(self, what: str, late: tuple[GatewayId, ...]) -> None:
+        named = ", ".join(late)
         super().__init__(
             f"{what} stands, but is not confirmed by {named}: ask again to wait on", path=REQUEST
         )
@@ -44,7 +60,8 @@ class NotEverywhereError(AdminError):
 
 class Everywhere:
     """Waits for all gateways. `applied` is this one's own revision, `unconfirmed` names peers that
-    have not taken over a revision, `unbroken_ms` tells for how long nothing of them was missed."""
+    have not taken over a revision, `unheard` those that nobody waits for any more, `unbroken_ms`
+    tells for how long nothing of them was missed."""
 
     def __init__(
         self,
@@ -53,24 +70,26 @@ class Everywhere:
         gateway: GatewayId,
         applied: Callable[[], int],
         unconfirmed: Callable[[int], tuple[GatewayId, ...]],
+        unheard: Callable[[], tuple[GatewayId, ...]],
         unbroken_ms: Callable[[], float],
     ) -> None:
         self._clock = clock
         self.gateway = gateway
         self._applied = applied
         self._unconfirmed = unconfirmed
+        self.unheard = unheard
         self._unbroken_ms = unbroken_ms
 
-    async def everywhere(self, revision: int) -> tuple[GatewayId, ...]:
+    async def everywhere(self, revision: int) -> Unconfirmed:
         """Wait until all have taken over `revision`, at most `EVERYWHERE_MS`; the gateways that did
         not confirm it by then. This one is among them when it can't know whom there is to ask."""
         deadline_ms = self._clock.now_ms() + EVERYWHERE_MS
         await self._clock.sleep_ms(TRAVEL_MS)
-        while (missing := self._missing(revision)) and self._clock.now_ms() < deadline_ms:
+        while (late := self._late(revision)) and self._clock.now_ms() < deadline_ms:
             await self._clock.sleep_ms(POLL_MS)
-        return missing
+        return Unconfirmed(late, self.unheard())
 
-    def _missing(self, revision: int) -> tuple[GatewayId, ...]:
+    def _late(self, revision: int) -> tuple[GatewayId, ...]:
         knows = self._applied() >= revision and self._unbroken_ms() >= LISTENED_MS
         own = () if knows else (self.gateway,)
         return (*own, *self._unconfirmed(revision))

@@ -5,7 +5,8 @@ A node where nothing is left in flight hears so three times, a second apart; the
 request goes there again. All messages are numbered by one counter.
 
 Peers also hear up to which revision this gateway has taken over the desired state, and, at its end,
-that it is gone and not merely silent.
+that it is gone and not merely silent. Whoever is silent for too long is not waited for by those who
+order anything, and says so itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from axiom_common.model.ids import EngineAdapter, EngineId, GatewayId, NodeId, R
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.ports.registry import Bucket
+from axiom_common.runtime.ops import ORDERS_STALE
+from axiom_common.state.inflight_vectors import EXPIRED_MS
 from axiom_common.wire import keys, subjects
 from axiom_common.wire.schemas import (
     COUNTS_MAX,
@@ -78,6 +81,7 @@ class InFlightPublisher:
         self._seq = 0
         self._peers_told: Vector = {}
         self._applied_told = 0
+        self._spoke_ms = float("-inf")
         self._peers_whole_due_ms = float("-inf")
         self._nodes: dict[NodeId, _NodeTold] = {}
         self._used: set[Key] = set()
@@ -96,6 +100,12 @@ class InFlightPublisher:
             with contextlib.suppress(UnavailableError):
                 await self._tell(self._read(), self._clock.now_ms())
             await self._clock.sleep_ms(DELTA_EVERY_MS)
+
+    def degraded(self) -> tuple[str, ...]:
+        """Whether orders of engines and keys may have changed without peers waiting for this
+        gateway: it has told them nothing for so long, or never."""
+        silent_ms = self._clock.now_ms() - self._spoke_ms
+        return (ORDERS_STALE,) if silent_ms >= EXPIRED_MS else ()
 
     async def say_goodbye(self) -> None:
         """The last word, once `run` has ended; UnavailableError when the bus is away."""
@@ -138,6 +148,7 @@ class InFlightPublisher:
             self._peers_whole_due_ms = now_ms + FULL_EVERY_MS
         await self._publish(self._to_peers, told, _kind(full=full), applied=applied)
         self._peers_told, self._applied_told = now, applied
+        self._spoke_ms = now_ms
         self.begun.set()
 
     def _is_due(self, node: NodeId, counts: Vector, now_ms: float) -> bool:

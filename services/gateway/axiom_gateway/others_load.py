@@ -39,6 +39,11 @@ class OthersLoad:
         """Peers that may be at work and did not say that they have taken over `revision`."""
         return self._vectors.unconfirmed(revision)
 
+    @property
+    def unheard(self) -> tuple[GatewayId, ...]:
+        """Peers that may be at work, silent for so long that nobody waits for them any more."""
+        return self._vectors.unheard
+
     def peer_told(self, report: InFlightReport, now_ms: float) -> None:
         """Another gateway's vector."""
         changed = self._vectors.apply(

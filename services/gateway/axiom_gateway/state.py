@@ -354,6 +354,10 @@ class GatewayState:
         """Peers that may be at work and did not say that they have taken over `revision`."""
         return self._others.unconfirmed(revision)
 
+    def unheard(self) -> tuple[GatewayId, ...]:
+        """Peers that may be at work, silent for so long that nobody waits for them any more."""
+        return self._others.unheard
+
     @property
     def peers(self) -> int:
         """Other gateways heard."""
