@@ -16,12 +16,14 @@ from typing import Any
 from axiom_cli.bench.rounds import WITHIN_S, figures_table, least, measured
 from axiom_cli.machine import commit, machine
 from axiom_cli.output import print_figures, progress_console, table_console
+from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
 from axiom_common.runtime.native import is_native, which_runs
 
 MESSAGES_PER_S = 100_000
 SECONDS_BESIDE = 2
 AXIOM, TWIN, DYNAMO, CRATE, BESIDE = "axiom", "axiom_python", "dynamo", "dynamo_crate", "beside"
+MIRROR = "mirror"
 _STORED = {AXIOM: ("_32", "_512"), TWIN: ("_32", "_512"), DYNAMO: ("",), CRATE: ("",)}
 """Chunks a message; peers' are of 32."""
 _OWN = {
@@ -34,6 +36,8 @@ _OWN = {
     "bytes_per_further_holder": "bytes_per_further_holder",
     "rss_after_all_left_share": "rss_after_all_left_share",
 }
+_MIRRORED = ("stored_us_block_16_prompts", "stored_us_block_16_answers")
+"""Blocks of the size that vLLM has unless told otherwise; the dearer kind counts."""
 _HERE = Path(__file__).parent
 _NATIVE = _HERE.parents[1] / "axiom_native"
 
@@ -52,6 +56,8 @@ def bench_index(options: IndexBenchOptions) -> None:
     """Measure and print. UnavailableError when one of them fails."""
     console = progress_console()
     console.print(which_runs(), style="dim")
+    clock = SystemClock()
+    began_ms = clock.now_ms()
     commands = _commands(options)
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
     for number in range(options.rounds):
@@ -59,7 +65,7 @@ def bench_index(options: IndexBenchOptions) -> None:
             console.print(f"round {number + 1}: {name}", style="dim")
             rounds[name].append(measured(name, command))
     of_each = {name: least(figures) for name, figures in rounds.items()}
-    figures = figures_of(options, of_each)
+    figures = figures_of(options, of_each, seconds=(clock.now_ms() - began_ms) / 1e3)
     if options.as_json:
         print_figures(figures)
     else:
@@ -70,7 +76,8 @@ def _commands(options: IndexBenchOptions) -> dict[str, list[str]]:
     """Of those that can be measured here."""
     chunks = str(options.chunks)
     work = [sys.executable, "-m", "axiom_cli.bench.index_work"]
-    commands = {TWIN: [*work, "python", chunks]}
+    mirror = [sys.executable, "-m", "axiom_cli.bench.mirror_work"]
+    commands = {TWIN: [*work, "python", chunks], MIRROR: mirror}
     if is_native():
         commands[AXIOM] = [*work, "native", chunks]
     dynamo = options.peers_dir / "dynamo" / "bin" / "python"
@@ -97,9 +104,11 @@ def _beside_writer(peers_dir: Path) -> Path | None:
     return target / "release" / "examples" / "beside_writer"
 
 
-def figures_of(options: IndexBenchOptions, of_each: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def figures_of(
+    options: IndexBenchOptions, of_each: dict[str, dict[str, Any]], *, seconds: float
+) -> dict[str, Any]:
     """What is printed with --json. Without the compiled index the twin's figures stand alone."""
-    own = of_each.get(AXIOM, of_each[TWIN])
+    own, mirror = of_each.get(AXIOM, of_each[TWIN]), of_each[MIRROR]
     figures: dict[str, Any] = {
         "chunks": options.chunks,
         "lookup_512_us": {
@@ -119,6 +128,9 @@ def figures_of(options: IndexBenchOptions, of_each: dict[str, dict[str, Any]]) -
             for size in sizes
         },
         **{key: own[of] for key, of in _OWN.items()},
+        # The mirror has no compiled twin.
+        "agent_us_per_block": {"python": max(mirror[key] for key in _MIRRORED), "native": None},
+        "seconds": seconds,
         "repeats": options.rounds,
         "machine": machine(),
         "commit": commit(),

@@ -38,21 +38,28 @@ class MirrorBenchOptions:
 def bench_mirror(options: MirrorBenchOptions) -> None:
     """Measure and print. RefusedVocabularyError when the tokenizer gives no exact facts."""
     vocabulary = read_vocabulary(options.tokenizer)
-    tokens, _ = vocabulary.encoded(vocabulary.normalised(_text()).decode(errors="ignore"))
-    figures: dict[str, object] = {"machine": machine(), "commit": commit()}
-    for size in (16, 32):
-        for name, blocks in (("prompts", PROMPT_BLOCKS), ("answers", 1)):
-            messages = list(_messages(tokens, size, options.blocks, blocks))
-            stored = [_stored_us(vocabulary, messages) for _ in range(options.rounds)]
-            figures[f"stored_us_block_{size}_{name}"] = round(min(stored), 1)
+    stored_us = stored_us_block(vocabulary, text(), options.blocks, options.rounds)
     if options.as_json:
-        print_figures(figures)
+        print_figures({"machine": machine(), "commit": commit(), **stored_us})
         return
     table = plain_table("figure", "CPU us a stored block")
-    for name, figure in figures.items():
-        if isinstance(figure, float):
-            table.add_row(name, f"{figure}")
+    for name, figure in stored_us.items():
+        table.add_row(name, f"{figure}")
     table_console().print(table)
+
+
+def stored_us_block(
+    vocabulary: TokenizerVocabulary, told: str, blocks: int, rounds: int
+) -> dict[str, float]:
+    """CPU us a block of the text, by its size and by what comes in a message; of `blocks` each."""
+    tokens, _ = vocabulary.encoded(vocabulary.normalised(told).decode(errors="ignore"))
+    figures = {}
+    for size in (16, 32):
+        for name, together in (("prompts", PROMPT_BLOCKS), ("answers", 1)):
+            messages = list(_messages(tokens, size, blocks, together))
+            stored = [_stored_us(vocabulary, messages) for _ in range(rounds)]
+            figures[f"stored_us_block_{size}_{name}"] = round(min(stored), 1)
+    return figures
 
 
 def _stored_us(vocabulary: TokenizerVocabulary, messages: Sequence[bytes]) -> float:
@@ -63,7 +70,7 @@ def _stored_us(vocabulary: TokenizerVocabulary, messages: Sequence[bytes]) -> fl
     return (time.process_time() - start) / len(mirror) * 1e6
 
 
-def _text() -> str:
+def text() -> str:
     """Some of the standard library, in order of names."""
     texts, size = [], 0
     for path in sorted(Path(os.__file__).parent.glob("*.py")):
