@@ -332,11 +332,8 @@ class GatewayApp:
         """What is not as it should be, by stable names."""
         parts = (self.feed, self._declared, self._publishing, self.prefix, self._plans)
         found = [name for part in parts for name in part.degraded()]
-        if not self.state.any_ready:
-            found.append(NO_ENGINE_READY)
-        if self._draining:
-            found.append("draining")
-        return tuple(found)
+        own = {NO_ENGINE_READY: not self.state.any_ready, "draining": self._draining}
+        return (*found, *(name for name, holds in own.items() if holds))
 
     def admin_view(self) -> AdminView:
         """What the admin API shows of the region."""
