@@ -248,12 +248,13 @@ class Gateway:
         settings: GatewaySettings,
         tracer: Tracer = NO_TRACER,
         admin_secret: str | None = ADMIN_SECRET,
+        bus: Any = None,
     ) -> None:
         self.region = region
         self.shown: list[str] = []
         """What it showed of a first key."""
         self._keys = key_header(admin_secret) if admin_secret is not None else {}
-        self.bus = FakeBus(region.owner, region.hub)
+        self.bus = bus or FakeBus(region.owner, region.hub)
         self.app = GatewayApp(
             settings,
             bus=self.bus,

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import nats.errors
 import pytest
 from tests.contract.bus_suite import PENDING_MAX, Buses, BusSuite, Heard, ready
 from tests.eventually import eventually
@@ -96,6 +97,23 @@ class TestNatsBus(BusSuite):
             await eventually(lambda: buses.one.connected and buses.two.connected)
             await buses.one.publish("hang", b"over")
             await eventually(lambda: heard.messages == [("hang", b"over")])
+
+    async def test_what_the_library_stumbles_over_is_a_line_without_its_way(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with task_owner() as owner:
+            connection = NatsConnection(self.server.url, name="stumbles", clock=SystemClock())
+            assert await connection.start(owner)
+            client = connection.session().client
+            self.server.pause()
+            # Its answer meets nobody, which ends the library's reading.
+            with pytest.raises(nats.errors.TimeoutError):
+                await client.flush(timeout=0.1)
+            self.server.resume()
+            await eventually(lambda: "invalid state" in _causes(caplog))
+            assert [r.getMessage() for r in caplog.records] == ["nats error"]
+            assert not any(record.exc_info for record in caplog.records)
+            await connection.close()
 
     async def test_what_the_server_forbids_is_logged_and_harms_nothing_else(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -42,6 +43,7 @@ CLOSE_TIMEOUT_S = 1.0
 OUTBOUND_BYTES_MAX = 8 << 20
 
 CONNECTION_ERRORS = (nats.errors.Error, OSError, TimeoutError)
+_LIBRARY_LOG = logging.getLogger("nats.aio.client")
 _REFUSED = re.compile(r'permissions violation for (\w+) (?:to|with reply to) "(.+)"', re.IGNORECASE)
 _REFUSED_TOKENS = 4
 """How much of a refused subject makes it another one for the log: the rest may be random."""
@@ -88,6 +90,22 @@ class Session:
             # The library waits in ways that lose a cancellation which meets an answer.
             if task and task.cancelling() > cancels:
                 raise asyncio.CancelledError
+
+
+class _LibraryErrors(logging.Handler):
+    """What the library logs of a connection that it reads no more: one line for all of a kind in a
+    minute, without the library's way there. The loss itself is found, and told, as any other."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As `NatsConnection` tells errors that it is called back with."""
+        error = record.exc_info[1] if record.exc_info else None
+        cause = record.getMessage() if error is None else str(error) or repr(error)
+        kind = record.getMessage() if error is None else type(error).__name__
+        self._log.warning("nats error", once_a_minute=kind, cause=cause)
 
 
 _NO_CREDENTIALS = NatsCredentials()
@@ -146,6 +164,9 @@ class NatsConnection:
         self._credentials.read_seed()
         self._credentials.tls()
         self._owner = owner
+        # The library has one log for all; so has a process one connection.
+        _LIBRARY_LOG.handlers[:] = [_LibraryErrors(self.log)]
+        _LIBRARY_LOG.propagate = False
         self._session = await self._open()
         self._task = owner.create_task(self._keep_open(), name=f"nats connection {self._name}")
         return self.connected
