@@ -1,6 +1,7 @@
 """How commands speak: tables or one JSON object on stdout, progress and errors on stderr.
 
-Exit codes: 0 done, 1 it could not be done, 2 the command line or the settings are wrong.
+Exit codes: 0 done, 1 it could not be done, or not everywhere, 2 the command line or the settings
+are wrong.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ async def test_who_is_cut_off_for_long_is_named_says_so_and_obeys_once_it_is_bac
     key_file.write_text(ADMIN_SECRET)
     key_file.chmod(0o600)
     await stage.proxy.cut()
-    await eventually(lambda: one.app.state.unheard() == ("two",), within_s=20.0)
+    await eventually(lambda: one.app.state.missing() == ("two",), within_s=20.0)
     await eventually(lambda: {NATS_AWAY, ORDERS_STALE} <= set(two.app.degraded()))
     ready = await two.ops("/readyz")
     assert (ready.status, ready.json["ready"]) == (200, True)

@@ -12,9 +12,9 @@ from axiom_common.model.ids import BASE, EngineAdapter, EngineId, GatewayId
 from axiom_common.state.inflight_vectors import (
     EXPIRED_MS,
     GATEWAYS_MAX,
+    MISSING_MAX,
+    MISSING_MS,
     SILENT_MS,
-    UNHEARD_MAX,
-    UNHEARD_MS,
     Count,
     InFlightVectors,
 )
@@ -123,8 +123,8 @@ def test_confirmed_is_only_what_each_said_itself_that_may_be_at_work(
     found = set(vectors.unconfirmed(revision))
     assert expected <= found
     heard = {g for g, (_, heard_ms) in last.items() if now_ms - heard_ms < SILENT_MS}
-    assert found | heard | set(vectors.unheard) == last.keys() | found
-    assert not (found | heard) & set(vectors.unheard)
+    assert found | heard | set(vectors.missing) == last.keys() | found
+    assert not (found | heard) & set(vectors.missing)
     # When it fell silent is known to the sweep that finds it: it may count a little longer.
     assert found - expected <= {
         g for g, (_, heard_ms) in last.items() if now_ms - heard_ms >= EXPIRED_MS
@@ -132,9 +132,9 @@ def test_confirmed_is_only_what_each_said_itself_that_may_be_at_work(
     vectors.expire(now_ms + SILENT_MS)
     vectors.expire(now_ms + SILENT_MS + EXPIRED_MS)
     assert vectors.unconfirmed(revision) == ()
-    assert vectors.unheard == tuple(sorted(last))
-    vectors.expire(now_ms + SILENT_MS + EXPIRED_MS + UNHEARD_MS)
-    assert vectors.unheard == ()
+    assert vectors.missing == tuple(sorted(last))
+    vectors.expire(now_ms + SILENT_MS + EXPIRED_MS + MISSING_MS)
+    assert vectors.missing == ()
 
 
 def test_a_gateway_that_still_speaks_is_kept() -> None:
@@ -191,11 +191,11 @@ def test_what_remains_of_dropped_gateways_is_bounded_and_ends() -> None:
             GatewayId(f"g{number}"), incarnation=1, seq=1, full=True, counts=[], now_ms=now_ms
         )
         assert len(vectors._gone) <= EXPIRED_MS / SILENT_MS
-        assert len(vectors.unheard) <= UNHEARD_MAX
-    assert len(vectors.unheard) == UNHEARD_MAX
-    vectors.tell_engine(GatewayId(vectors.unheard[0]), ENGINES[0], {}, now_ms)
-    assert len(vectors.unheard) == UNHEARD_MAX - 1
+        assert len(vectors.missing) <= MISSING_MAX
+    assert len(vectors.missing) == MISSING_MAX
+    vectors.tell_engine(GatewayId(vectors.missing[0]), ENGINES[0], {}, now_ms)
+    assert len(vectors.missing) == MISSING_MAX - 1
     vectors.expire(1e9)
     vectors.expire(2e9)
     assert not vectors._gone
-    assert not vectors.unheard
+    assert not vectors.missing

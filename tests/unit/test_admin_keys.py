@@ -318,8 +318,8 @@ def confirming(told: Unconfirmed) -> Callable[[AdminParts], AdminParts]:
 
 
 async def test_a_change_that_holds_but_for_who_is_not_waited_for_says_so() -> None:
-    unheard = confirming(Unconfirmed(unheard=(GatewayId("gw-2"), GatewayId("gw-3"))))
-    async with admin_api(more=unheard) as it:
+    missing = confirming(Unconfirmed(missing=(GatewayId("gw-2"), GatewayId("gw-3"))))
+    async with admin_api(more=missing) as it:
         tried = {headers.IDEMPOTENCY_KEY: "once"}
         answers = [
             await put(it, "k", "viewer"),

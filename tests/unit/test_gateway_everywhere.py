@@ -29,13 +29,13 @@ class Setting:
         self.clock = FakeClock()
         self.own, self.peer = 5, 5
         self.unbroken_ms = LISTENED_MS
-        self.unheard: tuple[GatewayId, ...] = ()
+        self.missing: tuple[GatewayId, ...] = ()
         self.everywhere = Everywhere(
             self.clock,
             gateway=OWN,
             applied=lambda: self.own,
             unconfirmed=lambda revision: (PEER,) if self.peer < revision else (),
-            unheard=lambda: self.unheard,
+            missing=lambda: self.missing,
             unbroken_ms=lambda: self.unbroken_ms,
         )
 
@@ -56,10 +56,10 @@ async def test_what_all_have_is_confirmed_once_words_under_way_are_here() -> Non
 async def test_who_is_silent_for_long_is_named_and_not_waited_for() -> None:
     async with task_owner() as owner:
         setting = Setting()
-        setting.unheard = (LONG_SILENT,)
+        setting.missing = (LONG_SILENT,)
         asked = setting.ask(owner, 5)
         await setting.clock.advance(TRAVEL_MS)
-        assert await asked == Unconfirmed(unheard=(LONG_SILENT,))
+        assert await asked == Unconfirmed(missing=(LONG_SILENT,))
         setting.peer = 4
         asked = setting.ask(owner, 5)
         await setting.clock.advance(EVERYWHERE_MS + POLL_MS)
@@ -80,7 +80,7 @@ async def test_who_speaks_first_within_that_time_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "peer", "unbroken_ms", "missing"),
+    ("own", "peer", "unbroken_ms", "late"),
     [
         (4, 5, LISTENED_MS, (OWN,)),
         (5, 4, LISTENED_MS, (PEER,)),
@@ -89,8 +89,8 @@ async def test_who_speaks_first_within_that_time_is_waited_for() -> None:
         (5, 5, 0.0, (OWN,)),
     ],
 )
-async def test_the_wait_is_bounded_and_names_who_is_missing(
-    own: int, peer: int, unbroken_ms: float, missing: tuple[GatewayId, ...]
+async def test_the_wait_is_bounded_and_names_who_is_late(
+    own: int, peer: int, unbroken_ms: float, late: tuple[GatewayId, ...]
 ) -> None:
     """Who has just begun to hear, or hears nothing, does not know whom there is to wait for."""
     async with task_owner() as owner:
@@ -100,5 +100,5 @@ async def test_the_wait_is_bounded_and_names_who_is_missing(
         await setting.clock.advance(EVERYWHERE_MS - POLL_MS)
         assert not asked.done()
         await setting.clock.advance(2 * POLL_MS)
-        assert await asked == Unconfirmed(missing)
-    assert all(name in str(NotEverywhereError("it", missing)) for name in missing)
+        assert await asked == Unconfirmed(late)
+    assert all(name in str(NotEverywhereError("it", late)) for name in late)

@@ -89,7 +89,7 @@ async def cordon_command(
         else:
             until = Deadline.within(ACKNOWLEDGE_S)
             view = await ordered(admin, engine, "cordon", wanted, until, _say)
-    _tell(view, "cordoned: no new request goes there", dry_run=dry_run, as_json=as_json)
+    _tell(view, f"cordoned: {_nothing_new(view)}", dry_run=dry_run, as_json=as_json)
     return tell_without(view.without)
 
 
@@ -121,8 +121,7 @@ async def drain_command(
             return True
         until = Deadline.within(timeout)
         view = await ordered(admin, engine, "drain", wanted, until, _say)
-        but = f" but from {', '.join(view.without)}" if view.without else ""
-        _say(f"drain of {engine} acknowledged: no new request goes there{but}")
+        _say(f"drain of {engine} acknowledged: {_nothing_new(view)}")
         if not wait:
             _tell(view, f"drained: {view.in_flight} in flight still", as_json=as_json)
             return tell_without(view.without)
@@ -147,6 +146,12 @@ async def release_command(
         view = await admin.order_engine(engine, "release", None, dry_run=dry_run)
     _tell(view, "released", dry_run=dry_run, as_json=as_json)
     return tell_without(view.without)
+
+
+def _nothing_new(view: EngineOrderView) -> str:
+    """What the order promises by now."""
+    but = f" but from {', '.join(view.without)}" if view.without else ""
+    return f"no new request goes there{but}"
 
 
 def _say(line: str) -> None:

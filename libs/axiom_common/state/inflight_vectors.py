@@ -23,9 +23,9 @@ GATEWAYS_MAX = 256
 EXPIRED_MS = 60_000.0
 """Above any delay of a message: a late one of a gateway that was dropped changes nothing. So long,
 too, one that fell silent is waited for."""
-UNHEARD_MS = 3_600_000.0
+MISSING_MS = 3_600_000.0
 """So long it is remembered."""
-UNHEARD_MAX = 64
+MISSING_MAX = 64
 """So many of them are, those that fell silent last."""
 
 Count = tuple[EngineId, EngineAdapter, int]
@@ -61,7 +61,7 @@ class InFlightVectors:
         self._vectors: dict[GatewayId, _Vector] = {}
         self._sums: dict[EngineId, dict[EngineAdapter, int]] = {}
         self._gone: dict[GatewayId, _Gone] = {}
-        self._unheard: dict[GatewayId, float] = {}
+        self._missing: dict[GatewayId, float] = {}
         """When they were dropped, the oldest first."""
 
     @property
@@ -85,10 +85,10 @@ class InFlightVectors:
         return tuple(sorted(behind | (silent - self._vectors.keys())))
 
     @property
-    def unheard(self) -> tuple[GatewayId, ...]:
+    def missing(self) -> tuple[GatewayId, ...]:
         """Gateways that may be at work and are not waited for any more: they fell silent without a
-        goodbye, longer than `EXPIRED_MS` and at most `UNHEARD_MS` ago. At most `UNHEARD_MAX`."""
-        return tuple(sorted(self._unheard))
+        goodbye, longer than `EXPIRED_MS` and at most `MISSING_MS` ago. At most `MISSING_MAX`."""
+        return tuple(sorted(self._missing))
 
     def apply(
         self,
@@ -112,7 +112,7 @@ class InFlightVectors:
             if late or len(self._vectors) >= GATEWAYS_MAX:
                 return ()
             vector = self._vectors[gateway] = _Vector(incarnation, seq, now_ms)
-            self._unheard.pop(gateway, None)
+            self._missing.pop(gateway, None)
         elif (incarnation, seq) <= (vector.incarnation, vector.seq):
             return ()
         told = {(engine, adapter): max(0, count) for engine, adapter, count in counts}
@@ -140,7 +140,7 @@ class InFlightVectors:
             gone = self._gone.get(gateway, _NEVER)
             last = max(0, gone.incarnation), max(0, gone.seq)
             vector = self._vectors[gateway] = _Vector(*last, heard_ms=now_ms)
-            self._unheard.pop(gateway, None)
+            self._missing.pop(gateway, None)
         vector.heard_ms = now_ms
         others = {key: 0 for key in vector.counts if key[0] == engine}
         told = {(engine, adapter): max(0, count) for adapter, count in counts.items()}
@@ -159,12 +159,12 @@ class InFlightVectors:
                 break
             del self._gone[gateway]
             if not gone.left and gateway not in self._vectors:
-                self._unheard[gateway] = gone.at_ms
-        while self._unheard:
-            gateway, at_ms = next(iter(self._unheard.items()))
-            if now_ms - at_ms < UNHEARD_MS and len(self._unheard) <= UNHEARD_MAX:
+                self._missing[gateway] = gone.at_ms
+        while self._missing:
+            gateway, at_ms = next(iter(self._missing.items()))
+            if now_ms - at_ms < MISSING_MS and len(self._missing) <= MISSING_MAX:
                 break
-            del self._unheard[gateway]
+            del self._missing[gateway]
         return tuple(sorted(changed))
 
     def _drop(self, gateway: GatewayId, now_ms: float, *, left: bool) -> tuple[EngineId, ...]:

@@ -120,7 +120,7 @@ class OrderDesk:
         else:
             if not asked.dry_run:
                 await self._known.settled(revision)
-        return self._view(engine, None, () if asked.dry_run else self._everywhere.unheard())
+        return self._view(engine, None, () if asked.dry_run else self._everywhere.missing())
 
     async def _acknowledge(self, order: Stored[EngineOrder]) -> tuple[GatewayId, ...]:
         """Return when no gateway sends anything new to the engine, but for these."""
@@ -136,7 +136,7 @@ class OrderDesk:
             raise NotEverywhereError(what, unconfirmed.late)
         # What peers sent last is at the engine by then.
         await self._clock.sleep_ms(TRAVEL_MS)
-        return unconfirmed.unheard
+        return unconfirmed.missing
 
     def _facts(self, engine: EngineId) -> EngineFacts:
         facts = self._state.engines.get(engine)

@@ -263,7 +263,7 @@ def _all_but(unconfirmed: Unconfirmed, name: str) -> tuple[GatewayId, ...]:
     """All confirmed a key's change but these, for whom nobody waits; else NotEverywhereError."""
     if unconfirmed.late:
         raise NotEverywhereError(f"the change of the key {name!r}", unconfirmed.late)
-    return unconfirmed.unheard
+    return unconfirmed.missing
 
 
 def _telling(

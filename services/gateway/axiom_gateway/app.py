@@ -180,7 +180,7 @@ class GatewayApp:
             gateway=gateway,
             applied=self._declared.applied,
             unconfirmed=self.state.unconfirmed,
-            unheard=self.state.unheard,
+            missing=self.state.missing,
             unbroken_ms=self._unbroken_ms,
         )
         self.state.on_room = self.hold.changed

@@ -32,13 +32,13 @@ class Unconfirmed(NamedTuple):
 
     late: tuple[GatewayId, ...] = ()
     """They may yet confirm it, and did not in time."""
-    unheard: tuple[GatewayId, ...] = ()
+    missing: tuple[GatewayId, ...] = ()
     """They fell silent so long ago that nobody waits for them."""
 
     @property
     def names(self) -> tuple[GatewayId, ...]:
         """All of them."""
-        return tuple(sorted({*self.late, *self.unheard}))
+        return tuple(sorted({*self.late, *self.missing}))
 
 
 Confirm = Callable[[int], Awaitable[Unconfirmed]]
@@ -60,7 +60,7 @@ class NotEverywhereError(AdminError):
 
 class Everywhere:
     """Waits for all gateways. `applied` is this one's own revision, `unconfirmed` names peers that
-    have not taken over a revision, `unheard` those that nobody waits for any more, `unbroken_ms`
+    have not taken over a revision, `missing` those that nobody waits for any more, `unbroken_ms`
     tells for how long nothing of them was missed."""
 
     def __init__(
@@ -70,14 +70,14 @@ class Everywhere:
         gateway: GatewayId,
         applied: Callable[[], int],
         unconfirmed: Callable[[int], tuple[GatewayId, ...]],
-        unheard: Callable[[], tuple[GatewayId, ...]],
+        missing: Callable[[], tuple[GatewayId, ...]],
         unbroken_ms: Callable[[], float],
     ) -> None:
         self._clock = clock
         self.gateway = gateway
         self._applied = applied
         self._unconfirmed = unconfirmed
-        self.unheard = unheard
+        self.missing = missing
         self._unbroken_ms = unbroken_ms
 
     async def everywhere(self, revision: int) -> Unconfirmed:
@@ -87,7 +87,7 @@ class Everywhere:
         await self._clock.sleep_ms(TRAVEL_MS)
         while (late := self._late(revision)) and self._clock.now_ms() < deadline_ms:
             await self._clock.sleep_ms(POLL_MS)
-        return Unconfirmed(late, self.unheard())
+        return Unconfirmed(late, self.missing())
 
     def _late(self, revision: int) -> tuple[GatewayId, ...]:
         knows = self._applied() >= revision and self._unbroken_ms() >= LISTENED_MS

@@ -40,9 +40,9 @@ class OthersLoad:
         return self._vectors.unconfirmed(revision)
 
     @property
-    def unheard(self) -> tuple[GatewayId, ...]:
+    def missing(self) -> tuple[GatewayId, ...]:
         """Peers that may be at work, silent for so long that nobody waits for them any more."""
-        return self._vectors.unheard
+        return self._vectors.missing
 
     def peer_told(self, report: InFlightReport, now_ms: float) -> None:
         """Another gateway's vector."""

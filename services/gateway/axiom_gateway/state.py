@@ -354,9 +354,9 @@ class GatewayState:
         """Peers that may be at work and did not say that they have taken over `revision`."""
         return self._others.unconfirmed(revision)
 
-    def unheard(self) -> tuple[GatewayId, ...]:
+    def missing(self) -> tuple[GatewayId, ...]:
         """Peers that may be at work, silent for so long that nobody waits for them any more."""
-        return self._others.unheard
+        return self._others.missing
 
     @property
     def peers(self) -> int:
