@@ -249,26 +249,35 @@ async def _measure(bench: _Bench, name: str, folder: Path, ports: range) -> dict
 async def _measure_axiom(
     bench: _Bench, folder: Path, engine_ports: range, stack: contextlib.AsyncExitStack
 ) -> dict[str, Measured]:
-    """All steps at a gateway that tells of its requests; then in turns with one that does not."""
+    """All steps at a gateway that tells of its requests; then one like it and one that does not
+    tell, both started for it, in turns."""
     specs, core = adapter_specs(bench.options.adapters), bench.cores.others
-    ports = stack.enter_context(reserved_ports([(TOLD, 0), (UNTOLD, 0), ("ops", 0)]))
+    names = (AXIOM, TOLD, UNTOLD)
+    ports = stack.enter_context(reserved_ports([(n, 0) for n in (*names, "ops", "told-ops")]))
     spans = await stack.enter_async_context(collector())
     gateways = await stack.enter_async_context(region(folder, engine_ports, specs, core=core))
-    telling = {
-        "otlp_endpoint": spans.url,
-        "trace_ratio": telemetry_cost.TRACE_RATIO,
-        "ops_port": ports["ops"],
+    telling = {"otlp_endpoint": spans.url, "trace_ratio": telemetry_cost.TRACE_RATIO}
+    routers = {
+        AXIOM: gateways.router(
+            AXIOM, AXIOM_MODULE, port=ports[AXIOM], **telling, ops_port=ports["ops"]
+        ),
+        TOLD: gateways.router(
+            TOLD, AXIOM_MODULE, port=ports[TOLD], **telling, ops_port=ports["told-ops"]
+        ),
+        UNTOLD: gateways.router(UNTOLD, UNTOLD_MODULE, port=ports[UNTOLD]),
     }
-    router = gateways.router(TOLD, AXIOM_MODULE, port=ports[TOLD], **telling)
-    told = await _start(bench, AXIOM, router, folder, stack)
-    await declare(gateways.target(router), specs, len(engine_ports))
-    await _until_answers(bench, AXIOM, told)
-    measured = await _steps(bench, AXIOM, told)
-    router = gateways.router(UNTOLD, UNTOLD_MODULE, port=ports[UNTOLD])
-    untold = await _start(bench, UNTOLD, router, folder, stack)
-    await _until_answers(bench, UNTOLD, untold)
-    await put_load(bench.tools, router.port, _load(bench, STEPS["small"]))
-    measured |= await _in_turns(bench, told, untold, f"http://{HOST}:{ports['ops']}/metrics")
+    started = {}
+    for name, router in routers.items():
+        started[name] = await _start(bench, name, router, folder, stack)
+        if name == AXIOM:
+            await declare(gateways.target(router), specs, len(engine_ports))
+        await _until_answers(bench, name, started[name])
+        if name == AXIOM:
+            measured = await _steps(bench, name, started[name])
+        else:
+            await put_load(bench.tools, router.port, _load(bench, STEPS["small"]))
+    metrics_url = f"http://{HOST}:{ports['told-ops']}/metrics"
+    measured |= await _in_turns(bench, started[TOLD], started[UNTOLD], metrics_url)
     if not spans.spans:
         raise UnavailableError("no span came to the collector: the gateway told of no request")
     return measured
