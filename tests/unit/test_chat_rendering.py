@@ -183,3 +183,47 @@ def test_a_chat_of_too_many_parts_is_not_rendered(texts: PromptTexts, template: 
     one = {"role": "user", "content": "x"}
     assert isinstance(told_of(texts, template, {"messages": [many, one]}), PromptText)
     assert told_of(texts, template, {"messages": [many, one, one]}) is Untold.OVER_LIMIT
+
+
+def _branch(depth: int) -> object:
+    return {} if not depth else {"a": _branch(depth - 1)}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": [{"type": "function", "function": {"name": "f"}}] * 20_000},
+        {"tools": [{"function": {"name": "f", "parameters": {"a": ["x"] * 30_000}}}]},
+        {"chat_template_kwargs": {"colour": ["x"] * 30_000}},
+        {"messages": [{"role": "user", "content": "x"}] * 8_192},
+        {"messages": [{"role": "user", "content": "<s>e\u0301" * 100_000}]},
+        {"messages": [{"role": "user", "content": "e\u0301" * 300_000}]},
+    ],
+)
+def test_what_would_keep_others_waiting_is_not_rendered(
+    texts: PromptTexts, more: dict[str, Any]
+) -> None:
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
+    assert isinstance(told_of(texts, "chatml", chat), PromptText)
+    assert told_of(texts, "chatml", chat | more) is Untold.OVER_LIMIT
+
+
+def test_few_nested_values_that_make_a_long_layout_are_given_up() -> None:
+    layout = ChatTemplate("{{ tool | tojson(indent=4) }}")
+    tool = {"parameters": [_branch(400)] * 20}
+    with pytest.raises(OverLimitError):
+        layout.render({"tool": tool}, THEN)
+    small = {"a": [1, {"b": "ü"}]}
+    assert layout.render({"tool": small}, THEN) == json.dumps(small, indent=4, ensure_ascii=False)
+
+
+def test_large_prompts_of_few_parts_keep_their_text(texts: PromptTexts) -> None:
+    said = "What is due is due. " * 320
+    tools = [{"function": {"name": f"f{n}", "description": "x" * 900}} for n in range(30)]
+    for chat in (
+        {"messages": [{"role": "user", "content": said}] * 20},
+        {"messages": [{"role": "user", "content": "x" * 2_000_000}]},
+        {"messages": [{"role": "user", "content": "<s>" + "e\u0301" * 60_000}]},
+        {"messages": [{"role": "user", "content": "x"}], "tools": tools},
+    ):
+        assert isinstance(told_of(texts, "chatml", chat), PromptText)

@@ -4,9 +4,9 @@ Engines render by transformers: Jinja's immutable sandbox, `tojson` that escapes
 controls, `generation` blocks, `raise_exception` and `strftime_now`. The same is given here.
 
 Bounds: steps (one for each turn of a loop and each call), processor time (looked at every few
-steps), and bytes of output. What they don't cover is one step alone: a template that doubles a
-string in each of thirty turns fills the memory. Templates come from who runs the fleet, requests
-bring only values.
+steps, and while JSON is laid out), and bytes of output. What they don't cover is one step alone: a
+template that doubles a string in each of thirty turns fills the memory. Templates come from who
+runs the fleet; requests bring only values, whose size and number of parts the caller bounds.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ class RenderLimits:
     """Of one rendering."""
 
     steps: int = 200_000
-    cpu_s: float = 0.2
+    cpu_s: float = 0.02
     chars: int = 16 << 20
+    json_chars: int = 1 << 20
+    """Of one value that is laid out with indents: few nested ones make many."""
 
 
 class ChatTemplate:
@@ -142,7 +144,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
-        self.filters["tojson"] = _to_json
+        self.filters["tojson"] = self._to_json
         self.filters[_COUNTED] = self._counted
         self.globals["raise_exception"] = _refuse
         self.globals["strftime_now"] = self._date
@@ -177,10 +179,36 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             self._step()
             yield item
 
+    def _to_json(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        encoder = json.JSONEncoder(
+            ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+        if indent is None:
+            self._look()
+            return encoder.encode(value)
+        pieces, left = [], self._limits.json_chars
+        for number, piece in enumerate(encoder.iterencode(value)):
+            left -= len(piece)
+            if left < 0:
+                raise OverLimitError("its JSON is too long")
+            if not number % _STEPS_A_LOOK:
+                self._look()
+            pieces.append(piece)
+        return "".join(pieces)
+
     def _step(self) -> None:
         self._steps += 1
-        if self._steps % _STEPS_A_LOOK:
-            return
+        if not self._steps % _STEPS_A_LOOK:
+            self._look()
+
+    def _look(self) -> None:
         if self._steps > self._limits.steps or time.thread_time() > self._until:
             raise OverLimitError("it takes too many steps")
 
@@ -191,18 +219,6 @@ class _Sandbox(ImmutableSandboxedEnvironment):
                 self.date_is_uncertain = True
                 return MARK
         return told
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
 
 
 def _refuse(message: str) -> None:

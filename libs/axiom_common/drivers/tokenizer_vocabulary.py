@@ -7,7 +7,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -16,10 +16,19 @@ from axiom_common.drivers.tokenizer_probe import instability
 from axiom_common.drivers.tokenizer_shape import SPACE_MARK, RefusedVocabularyError, read_shape
 from axiom_common.model.vocabulary import VocabularyRefusal
 
+NORMALISED_CHARS_MAX = 256 << 10
+"""Of a prompt that has to be normalised piece by piece; one that is seen to be normal already, as
+most are, may have any length."""
+PARTS_MAX = 4_096
+"""Special tokens in such a prompt, and what lies between."""
 FILE_BYTES_MAX = 64 * 2**20
 """The largest that people serve have 20 to 30 MiB."""
 
 _UNICODE_FORMS = frozenset(("NFC", "NFD", "NFKC", "NFKD"))
+
+
+class TooLongError(Exception):
+    """Normalising a prompt would take long."""
 
 
 class TokenizerVocabulary:
@@ -61,6 +70,7 @@ class TokenizerVocabulary:
             raise RefusedVocabularyError(*reason)
 
     def normalised(self, prompt: str) -> bytes:
+        """As `Vocabulary` has it; TooLongError beyond the bounds above."""
         try:
             told = prompt.encode()
         except UnicodeEncodeError:
@@ -68,7 +78,11 @@ class TokenizerVocabulary:
             prompt = told.decode()
         if self._is_normal(prompt):
             return told
-        parts = list(self._parts(prompt))
+        if len(prompt) > NORMALISED_CHARS_MAX:
+            raise TooLongError
+        parts = list(islice(self._parts(prompt), PARTS_MAX + 1))
+        if len(parts) > PARTS_MAX:
+            raise TooLongError
         scheme = self._shape.prepends
         for position, (part, is_special) in enumerate(parts):
             if is_special or not part:

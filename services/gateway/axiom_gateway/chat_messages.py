@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
-PARTS_MAX = 8_192
+PARTS_MAX = 1_024
 """Of all messages together, one that is a text counting as one."""
 
 _TEXT_OF = {

@@ -38,6 +38,14 @@ _HARMLESS = frozenset((*_OF_VLLM.split(), *_OF_OPENAI.split()))
 _CACHE_NOT_READ = frozenset(("echo", "prompt_logprobs"))
 """Members that ask for log-probabilities of the prompt, for which engines compute all of it."""
 _UNSET = (b"null", b"false")
+_TEXTS = frozenset(("messages", "prompt"))
+LIGHT_BYTES = 8 << 10
+VALUES_BYTES_MAX = 64 << 10
+"""Of JSON of tools, documents or template arguments."""
+STRINGS_MAX = 32_768
+NESTED_MAX = 16_384
+NUMBERS_MAX = 32_768
+"""Quotes, braces and brackets in a member, and the token ids of a prompt."""
 
 
 def untold_by(endpoint: Endpoint, members: Members) -> Untold | None:
@@ -57,6 +65,22 @@ def untold_by(endpoint: Endpoint, members: Members) -> Untold | None:
 def size_of(members: Members) -> int:
     """Bytes of JSON that rendering may have to read."""
     return sum(len(memoryview(members[name])) for name in members.keys() & _FOLLOWED)
+
+
+def is_heavy(members: Members) -> bool:
+    """Whether rendering could take long: its time goes with the number of values, and with the
+    nesting of tools, more than with bytes of text. A quick look at JSON that is not parsed yet."""
+    for name in members.keys() & _FOLLOWED:
+        told = bytes(memoryview(members[name]))
+        if len(told) <= LIGHT_BYTES:
+            continue
+        if name not in _TEXTS and len(told) > VALUES_BYTES_MAX:
+            return True
+        if told.count(b'"') > STRINGS_MAX or told.count(b"{") + told.count(b"[") > NESTED_MAX:
+            return True
+        if name == "prompt" and told[:1] == b"[" and told.count(b",") > NUMBERS_MAX:
+            return True
+    return False
 
 
 def read(members: Members, name: str, kind: Any) -> Any:

@@ -24,7 +24,7 @@ from axiom_common.drivers.chat_template import (
     compiled,
 )
 from axiom_common.drivers.prompt_files import PromptFiles, PromptFilesError, read_prompt_files
-from axiom_common.drivers.tokenizer_vocabulary import TokenizerVocabulary
+from axiom_common.drivers.tokenizer_vocabulary import TokenizerVocabulary, TooLongError
 from axiom_common.errors import SettingsError
 from axiom_common.model.ids import BASE, EngineAdapter
 from axiom_common.model.prefix import FINE_CHUNK_BYTES, PrefixScope, PromptText, Untold
@@ -32,10 +32,10 @@ from axiom_common.model.vocabulary import VocabularyRefusal
 from axiom_gateway.chat_messages import MalformedError, TooManyError, UnsureError
 from axiom_gateway.chat_values import ChatValues, chat_values, continued
 from axiom_gateway.openai_requests import Endpoint
-from axiom_gateway.prompt_fields import Members, read, size_of, untold_by
+from axiom_gateway.prompt_fields import Members, is_heavy, read, size_of, untold_by
 from axiom_gateway.settings import PromptSettings
 
-PROMPT_BYTES_MAX = 8 << 20
+PROMPT_BYTES_MAX = 4 << 20
 """Of JSON that a prompt is made from; what is larger is not rendered, for others wait meanwhile."""
 TOKENS_MAX = 4_096
 """Of a prompt of token ids, that are looked at; what lies beyond is not credited."""
@@ -129,7 +129,7 @@ class PromptTexts:
             salt = tenant_salt or read(members, "cache_salt", str)
             if salt is not None and not 0 < len(salt) <= SALT_CHARS_MAX:
                 return Untold.MALFORMED
-            if size_of(members) > PROMPT_BYTES_MAX:
+            if size_of(members) > PROMPT_BYTES_MAX or is_heavy(members):
                 return Untold.OVER_LIMIT
             text = (
                 self._chat(model, members) if endpoint is Endpoint.CHAT else _prompt(model, members)
@@ -138,7 +138,7 @@ class PromptTexts:
             return Untold.MALFORMED
         except UnsureError:
             return Untold.FIELD
-        except (OverLimitError, TooManyError):
+        except (OverLimitError, TooLongError, TooManyError):
             return Untold.OVER_LIMIT
         except NotRenderedError:
             return Untold.TEMPLATE
