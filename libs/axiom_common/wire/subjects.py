@@ -1,7 +1,7 @@
 """Every NATS subject: `axiom.v1.<noun>.<event>.<region>.<id>`.
 
 Region and id are tokens (model.ids), so a server's permissions can be cut by them: among these
-subjects an agent publishes `axiom.v1.node.report.<region>.<node>` only.
+subjects an agent publishes its own node's `report` and `facts` only.
 """
 
 from __future__ import annotations

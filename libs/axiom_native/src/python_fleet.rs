@@ -1,4 +1,4 @@
-//! `axiom_native.Fleet`: what of `axiom_common.policy.fleet.Fleet` is compiled. Objects of Python are
+//! `axiom_native.Decider`: what of `axiom_common.policy.fleet.Fleet` is compiled. Objects of Python are
 //! made only while the fleet's lock is free: to make them may run anything.
 
 use parking_lot::Mutex;
