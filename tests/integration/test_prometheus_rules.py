@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.prometheus_server import ROOT, RULES, binary
 
 CONFIG = ROOT / "deploy" / "prometheus" / "prometheus.yml"
@@ -26,6 +27,14 @@ def test_the_configuration_is_valid_and_takes_every_rule_file() -> None:
     told = promtool("check", "config", CONFIG)
     assert told.returncode == 0, told.stdout + told.stderr
     assert all(path.name in told.stdout for path in RULES.glob("*.yml"))
+
+
+@pytest.mark.parametrize("tests", TESTS, ids=lambda path: path.stem)
+def test_groups_are_evaluated_in_an_order_that_is_said(tests: Path) -> None:
+    """What is not named goes anywhere: an alert then sees a record of before, now and then."""
+    said = yaml.safe_load(tests.read_text())
+    files = [yaml.safe_load((tests.parent / name).read_text()) for name in said["rule_files"]]
+    assert said["group_eval_order"] == [one["name"] for file in files for one in file["groups"]]
 
 
 @pytest.mark.parametrize("tests", TESTS, ids=lambda path: path.stem)
