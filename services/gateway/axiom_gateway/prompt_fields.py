@@ -39,13 +39,15 @@ _CACHE_NOT_READ = frozenset(("echo", "prompt_logprobs"))
 """Members that ask for log-probabilities of the prompt, for which engines compute all of it."""
 _UNSET = (b"null", b"false")
 _TEXTS = frozenset(("messages", "prompt"))
-LIGHT_BYTES = 8 << 10
 VALUES_BYTES_MAX = 64 << 10
 """Of JSON of tools, documents or template arguments."""
 STRINGS_MAX = 32_768
 NESTED_MAX = 16_384
 NUMBERS_MAX = 32_768
 """Quotes, braces and brackets in a member, and the token ids of a prompt."""
+COUNTED_BYTES = 192 << 10
+"""What has no more is parsed in a few milliseconds, whatever it is; to count costs as much as that
+does for text."""
 
 
 def untold_by(endpoint: Endpoint, members: Members) -> Untold | None:
@@ -71,16 +73,19 @@ def is_heavy(members: Members) -> bool:
     """Whether rendering could take long: its time goes with the number of values, and with the
     nesting of tools, more than with bytes of text. A quick look at JSON that is not parsed yet."""
     for name in members.keys() & _FOLLOWED:
-        told = bytes(memoryview(members[name]))
-        if len(told) <= LIGHT_BYTES:
-            continue
-        if name not in _TEXTS and len(told) > VALUES_BYTES_MAX:
-            return True
-        if told.count(b'"') > STRINGS_MAX or told.count(b"{") + told.count(b"[") > NESTED_MAX:
-            return True
-        if name == "prompt" and told[:1] == b"[" and told.count(b",") > NUMBERS_MAX:
+        size = len(memoryview(members[name]))
+        if name not in _TEXTS:
+            if size > VALUES_BYTES_MAX:
+                return True
+        elif size > COUNTED_BYTES and _has_many_values(name, bytes(memoryview(members[name]))):
             return True
     return False
+
+
+def _has_many_values(name: str, told: bytes) -> bool:
+    if told.count(b'"') > STRINGS_MAX or told.count(b"{") + told.count(b"[") > NESTED_MAX:
+        return True
+    return name == "prompt" and told[:1] == b"[" and told.count(b",") > NUMBERS_MAX
 
 
 def read(members: Members, name: str, kind: Any) -> Any:
