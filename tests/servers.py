@@ -94,9 +94,14 @@ class ChildServer:
                 shutil.rmtree(path)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers."""
+        """SIGSTOP: connections stay open and nobody answers, once this returns: a thread of the
+        server that runs on another core stops some time after the signal."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            deadline = time.monotonic() + STOP_TIMEOUT_S
+            while not _is_stopped(self._process.pid):
+                assert time.monotonic() < deadline, "it does not stop"
+                time.sleep(POLL_S / 10)
 
     def resume(self) -> None:
         """SIGCONT after `pause`."""
@@ -153,3 +158,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether each thread of a process is; one that ends meanwhile counts as such."""
+    states = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # The name before it may hold blanks and brackets.
+            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return all(state in "TtZX" for state in states)
