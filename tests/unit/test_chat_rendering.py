@@ -195,6 +195,22 @@ def _branch(depth: int) -> object:
         {"tools": [{"type": "function", "function": {"name": "f"}}] * 20_000},
         {"tools": [{"function": {"name": "f", "parameters": {"a": ["x"] * 30_000}}}]},
         {"chat_template_kwargs": {"colour": ["x"] * 30_000}},
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [
+                        {
+                            "id": "c",
+                            "type": "function",
+                            "function": {"name": "f", "arguments": f'{{"a":[{"1," * 9_000}1]}}'},
+                        }
+                    ]
+                    * 5,
+                }
+            ]
+        },
         {"messages": [{"role": "user", "content": "x"}] * 8_192},
         {"messages": [{"role": "user", "content": "<s>e\u0301" * 100_000}]},
         {"messages": [{"role": "user", "content": "e\u0301" * 300_000}]},

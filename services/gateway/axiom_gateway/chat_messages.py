@@ -9,7 +9,7 @@ templates write them out as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Message = dict[str, Any]
@@ -49,6 +49,10 @@ class MalformedError(Exception):
     """Messages that the engine will refuse."""
 
 
+ARGUMENT_CHARS_MAX = 64 << 10
+"""Of the arguments of all tool calls: JSON of its own, which is parsed and laid out anew."""
+
+
 class TooManyError(Exception):
     """More than PARTS_MAX, whose preparation would keep others waiting."""
 
@@ -68,7 +72,7 @@ class Conversation(NamedTuple):
 
 def conversation(told: Sequence[object], *, as_parts: bool, mark: str) -> Conversation:
     """The messages of a request; MalformedError, UnsureError, TooManyError."""
-    if sum(map(_parts_of, told)) > PARTS_MAX:
+    if sum(map(_parts_of, told)) > PARTS_MAX or _argument_chars(told) > ARGUMENT_CHARS_MAX:
         raise TooManyError
     marked = [_message(one, as_parts, mark) for one in told]
     if not as_parts or not any(map(_has_media, told)):
@@ -236,6 +240,18 @@ def _tool_call(call: object) -> Message:
 
 def _rest(told: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name not in known}
+
+
+def _argument_chars(messages: Iterable[Any]) -> int:
+    calls = (
+        call
+        for message in messages
+        if isinstance(message, dict) and isinstance(message.get("tool_calls"), list)
+        for call in message["tool_calls"]
+        if isinstance(call, dict) and isinstance(call.get("function"), dict)
+    )
+    told = (call["function"].get("arguments") for call in calls)
+    return sum(len(arguments) for arguments in told if isinstance(arguments, str))
 
 
 def _object(arguments: str) -> dict[str, Any]:
