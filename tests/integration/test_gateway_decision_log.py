@@ -152,12 +152,12 @@ async def test_a_full_queue_drops_what_comes_and_takes_again_once_there_is_room(
     journal = FakeJournal()
     telling = publisher(journal, queued_max=2)
     for number in range(5):
-        telling.offer(record(number))
+        telling.offer(record(number), number)
     assert telling.counts == LogCounts(sent=0, sampled_out=0, dropped=3)
     async with task_owner() as owner:
         task = owner.create_task(telling.run(), name="tell")
         await eventually(lambda: telling.counts.sent == 2)
-        telling.offer(record(6))
+        telling.offer(record(6), 6)
         await eventually(lambda: telling.counts.sent == 3)
         task.cancel()
     assert telling.counts.dropped == 3
@@ -166,7 +166,7 @@ async def test_a_full_queue_drops_what_comes_and_takes_again_once_there_is_room(
 async def test_of_many_attempts_the_last_are_told() -> None:
     journal = FakeJournal()
     telling = publisher(journal)
-    telling.offer(record(1, *range(1, 40)))
+    telling.offer(record(1, *range(1, 40)), 1)
     async with task_owner() as owner:
         task = owner.create_task(telling.run(), name="tell")
         await eventually(lambda: telling.counts.sent == 1)
@@ -191,7 +191,7 @@ async def test_a_real_stream_keeps_what_is_told(nats_url: str) -> None:
             message_bytes_max=1 << 16,
         )
         telling = publisher(journal)
-        telling.offer(record(1))
+        telling.offer(record(1), 1)
         task = owner.create_task(telling.run(), name="tell")
         await eventually(lambda: telling.counts.sent == 1)
         jetstream = connection.session().client.jetstream()

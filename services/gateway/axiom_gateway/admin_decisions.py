@@ -134,12 +134,11 @@ def add_decisions(router: APIRouter, desk: DecisionDesk) -> None:
 
 def _query(target: Target, prompt_tokens: int) -> Query:
     """As of a request with such a prompt, whose words nobody knows: ties may fall otherwise."""
-    spec = target.spec
     return Query(
         base_model=target.base_model,
         adapter=target.adapter,
-        rank=spec.rank if spec else 0,
-        size_bytes=spec.size_bytes if spec else 0,
+        rank=target.rank,
+        size_bytes=target.size_bytes,
         prompt_tokens=prompt_tokens,
         affinity_hash=0
         if target.adapter == BASE

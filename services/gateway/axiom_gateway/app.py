@@ -263,7 +263,7 @@ class GatewayApp:
             state=self.state,
             profiles=self.profiles,
             default_profile=self._settings.default_profile,
-            staleness_ms=lambda: self.admin_view().staleness_ms,
+            staleness_ms=lambda: self.feed.view_age_ms() or 0.0,
             prompt_of=self.prefix.prompts.prompt_of,
         )
         store = DesiredStore(desired)

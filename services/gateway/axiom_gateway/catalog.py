@@ -29,6 +29,16 @@ class Target:
     spec: AdapterSpec | None = None
     excluded: tuple[EngineId, ...] = ()
 
+    @property
+    def rank(self) -> int:
+        """Of the adapter; 0 for the base model, and where it is not known."""
+        return self.spec.rank if self.spec else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the adapter; 0 as above."""
+        return self.spec.size_bytes if self.spec else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:

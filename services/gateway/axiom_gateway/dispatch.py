@@ -20,8 +20,6 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import xxhash
-
 from axiom_common.model.decision import LoadKind, Query
 from axiom_common.model.ensure import EnsureOutcome
 from axiom_common.model.ids import EngineId
@@ -182,15 +180,15 @@ class Dispatcher:
         return decision
 
     def _query(self, job: Job) -> Query:
-        target, spec = job.target, job.target.spec
+        target = job.target
         return Query(
             base_model=target.base_model,
             adapter=target.adapter,
-            rank=spec.rank if spec else 0,
-            size_bytes=spec.size_bytes if spec else 0,
+            rank=target.rank,
+            size_bytes=target.size_bytes,
             prompt_tokens=job.request.prompt_tokens,
             affinity_hash=job.request.affinity_hash(target.adapter),
-            request_hash=xxhash.xxh3_64_intdigest(job.id.encode()),
+            request_hash=job.request_hash,
             excluded=(*target.excluded, *job.failed, *job.refused),
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+import xxhash
+
 from axiom_common.model.ids import EngineId
 from axiom_common.model.reason import Reason
 from axiom_common.policy.fleet import Prompt
@@ -56,6 +58,11 @@ class Job:
     pause_ms: float = PAUSE_MS_MIN
     error: Exception | None = None
     total_ms: float = 0.0
+    request_hash: int = field(init=False)
+    """Of the id: the only source of chance in its decisions, and in whether it is told of."""
+
+    def __post_init__(self) -> None:
+        self.request_hash = xxhash.xxh3_64_intdigest(self.id.encode())
 
     @property
     def lane(self) -> Hashable:

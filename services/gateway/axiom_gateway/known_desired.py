@@ -33,8 +33,7 @@ class KnownDesired:
     def names(self, kind: type[Declared]) -> Sequence[str]:
         """The names of all of a kind, sorted; a live view. UnavailableError when nothing was ever
         told."""
-        if not self._watch.synced:
-            raise UnavailableError("what is declared is not known yet")
+        self._check_synced()
         return self._watch.names(kind)
 
     def one(self, kind: type[T], name: str) -> Stored[T] | None:
@@ -48,8 +47,7 @@ class KnownDesired:
 
     def values(self, kind: type[T]) -> Iterable[T]:
         """All of a kind, in no order; a live view. UnavailableError when nothing was ever told."""
-        if not self._watch.synced:
-            raise UnavailableError("what is declared is not known yet")
+        self._check_synced()
         return self._watch.values(kind)
 
     def has(self, kind: type[Declared], name: str) -> bool:
@@ -84,3 +82,7 @@ class KnownDesired:
         deadline_ms = self._clock.now_ms() + SETTLE_MS
         while self._watch.applied < revision and self._clock.now_ms() < deadline_ms:
             await self._clock.sleep_ms(SETTLE_POLL_MS)
+
+    def _check_synced(self) -> None:
+        if not self._watch.synced:
+            raise UnavailableError("what is declared is not known yet")

@@ -32,14 +32,15 @@ _SERVED = Verdict.SERVED
 
 
 class Telling:
-    """Tells of jobs. `offer` gets each one that was decided, once it is kept in `log`."""
+    """Tells of jobs. `offer` gets each one that was decided, once it is kept in `log`, with the
+    hash of its id."""
 
     def __init__(
         self,
         decisions: DecisionLog,
         metrics: GatewayMetrics,
         log: Log,
-        offer: Callable[[RequestRecord], None],
+        offer: Callable[[RequestRecord, int], None],
         prompts: Prompts,
     ) -> None:
         self._decisions = decisions
@@ -82,9 +83,9 @@ class Telling:
             return
         records = [self._told(job) for job in ended]
         self._decisions.keep(records)
-        for record in records:
+        for job, record in zip(ended, records, strict=True):
             if record.decisions:
-                self._offer(record)
+                self._offer(record, job.request_hash)
 
     def _told(self, job: Job) -> RequestRecord:
         outcome = outcome_of(job)
@@ -114,6 +115,11 @@ class Telling:
 
 
 def _asked(job: Job) -> Asked:
-    target, spec = job.target, job.target.spec
-    rank, size_bytes = (spec.rank, spec.size_bytes) if spec else (0, 0)
-    return Asked(target.base_model, target.adapter, rank, size_bytes, job.request.prompt_tokens)
+    target = job.target
+    return Asked(
+        target.base_model,
+        target.adapter,
+        target.rank,
+        target.size_bytes,
+        job.request.prompt_tokens,
+    )
