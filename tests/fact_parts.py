@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from axiom_common.model.prefix import FactBatch, FactChanges
+from axiom_common.model.prefix import ANNOUNCED, WITHDRAWN, FactBatch, FactChanges
 from axiom_common.state.fact_ledger import FactLedger, Reach
 from axiom_common.state.fact_stream import Deed, FactStream
-from axiom_common.state.prefix_index import ANNOUNCED, ANY_TIER, HBM, WITHDRAWN, PrefixIndexTwin
+from axiom_common.state.prefix_index import ANY_TIER, HBM, PrefixIndexTwin
 from axiom_common.state.text_facts import Fact
 
 ENGINE_NUMBER = 3

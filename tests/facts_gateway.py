@@ -11,11 +11,12 @@ from tests.owner import TestOwner
 
 from axiom_common.model.engine import NodeState
 from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId, engine_id, node_of
+from axiom_common.model.prefix import WITHDRAWN
 from axiom_common.policy.profile import BUILT_IN
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.logging import Log
-from axiom_common.state.prefix_index import ROW, WITHDRAWN
+from axiom_common.state.prefix_index import ROW
 from axiom_common.wire.schemas import FactKind, FactReport
 from axiom_gateway.facts_feed import FactsFeed
 from axiom_gateway.metrics import GatewayMetrics

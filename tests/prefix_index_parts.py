@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from axiom_common.model.prefix import next_link
+from axiom_common.model.prefix import FactBatch, next_link
 from axiom_common.runtime.native import is_native, native_index_or_twin
-from axiom_common.state.prefix_index import (
-    ANNOUNCED,
-    ANY_TIER,
-    HBM,
-    ROW,
-    WITHDRAWN,
-    PrefixIndex,
-    PrefixIndexTwin,
-)
+from axiom_common.state.prefix_index import ANY_TIER, HBM, ROW, PrefixIndex, PrefixIndexTwin
 
 ENTRIES_MAX = 256 * 1_000
 NONE = b""
@@ -36,11 +28,11 @@ PLANES_WITHDRAWN = {HBM: {HBM}, ANY_TIER: {HBM, ANY_TIER}}
 
 
 def announced(chunks: Iterable[Chunk]) -> bytes:
-    return b"".join(ANNOUNCED.pack(*chunk) for chunk in chunks)
+    return FactBatch.of(chunks, ()).announced
 
 
 def hashes(chunks: Iterable[int]) -> bytes:
-    return b"".join(WITHDRAWN.pack(chunk) for chunk in chunks)
+    return FactBatch.of((), chunks).withdrawn
 
 
 def rows(found: tuple[bytes, bytes]) -> tuple[Rows, Rows]:

@@ -16,14 +16,13 @@ from tests.prefix_index_parts import NEEDS_NATIVE
 
 from axiom_common.model.decision import Term
 from axiom_common.model.ids import BASE
-from axiom_common.model.prefix import linked
+from axiom_common.model.prefix import ANNOUNCED, linked
 from axiom_common.policy.decided import Decided
 from axiom_common.policy.fleet import Fleet, Prompt
 from axiom_common.policy.fleet_twin import FleetTwin
 from axiom_common.policy.profile import AXIOM, BUILT_IN, Profile
 from axiom_common.runtime.native import native_fleet_or_twin, native_index_or_twin
 from axiom_common.state.prefix_index import (
-    ANNOUNCED,
     ANY_TIER,
     ENGINES_MAX,
     HBM,

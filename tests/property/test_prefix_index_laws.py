@@ -31,9 +31,9 @@ from tests.prefix_index_parts import (
 )
 
 from axiom_common.model import prefix
+from axiom_common.model.prefix import ANNOUNCED
 from axiom_common.runtime.native import native_index_or_twin
 from axiom_common.state.prefix_index import (
-    ANNOUNCED,
     ANY_TIER,
     ENGINES_MAX,
     HBM,

@@ -9,6 +9,7 @@ import pytest
 from tests.fact_parts import FactHearer, FactTeller, Message
 
 from axiom_common.model.ids import EngineId, NodeId, engine_id
+from axiom_common.model.prefix import WITHDRAWN
 from axiom_common.state.fact_ledger import Reach
 from axiom_common.state.fact_requests import (
     ANSWER_MS,
@@ -20,7 +21,6 @@ from axiom_common.state.fact_requests import (
 )
 from axiom_common.state.fact_stream import Deed, FactStream
 from axiom_common.state.predicted_facts import PredictedFacts
-from axiom_common.state.prefix_index import WITHDRAWN
 
 LINKS = range(1, 10)
 BEGINS = (Deed.BEGIN, Deed.PART)

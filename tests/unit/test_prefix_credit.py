@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from axiom_common.model.prefix import linked
+from axiom_common.model.prefix import ANNOUNCED, linked
 from axiom_common.policy.fleet import Prompt
 from axiom_common.policy.kernel import credit
-from axiom_common.state.prefix_index import ANNOUNCED, ANY_TIER, HBM, SHARDS, PrefixIndexTwin
+from axiom_common.state.prefix_index import ANY_TIER, HBM, SHARDS, PrefixIndexTwin
 
 SEED = 7
 TEXT = b"x" * 1024

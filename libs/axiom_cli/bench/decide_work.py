@@ -25,7 +25,7 @@ from axiom_common.model.adapter import AdapterState, Residency, ResidencySource
 from axiom_common.model.decision import Query
 from axiom_common.model.engine import EngineLimits, EngineState, EngineStatus
 from axiom_common.model.ids import BASE, EngineAdapter, EngineId
-from axiom_common.model.prefix import linked
+from axiom_common.model.prefix import ANNOUNCED, linked
 from axiom_common.policy.cohort import Cohort
 from axiom_common.policy.decided import Decided
 from axiom_common.policy.evidence import Evidence
@@ -35,7 +35,7 @@ from axiom_common.policy.profile import AXIOM, BUILT_IN
 from axiom_common.policy.rendezvous import stable_hash
 from axiom_common.policy.rules import engine_row
 from axiom_common.runtime.native import native_fleet_or_twin, native_index_or_twin
-from axiom_common.state.prefix_index import ANNOUNCED, HBM, PrefixIndex, PrefixIndexTwin
+from axiom_common.state.prefix_index import HBM, PrefixIndex, PrefixIndexTwin
 
 SLOTS = 16
 ASKED = 64

@@ -16,15 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from axiom_common.model.prefix import ANNOUNCED, WITHDRAWN
 from axiom_common.runtime.native import native_index_or_twin
-from axiom_common.state.prefix_index import (
-    ANNOUNCED,
-    ANY_TIER,
-    HBM,
-    WITHDRAWN,
-    PrefixIndex,
-    PrefixIndexTwin,
-)
+from axiom_common.state.prefix_index import ANY_TIER, HBM, PrefixIndex, PrefixIndexTwin
 
 CHAIN = 512
 ENGINES = 8

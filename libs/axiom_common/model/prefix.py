@@ -8,6 +8,7 @@ the seed of the scope. Equal links mean equal text from the first byte, in one s
 from __future__ import annotations
 
 import hashlib
+import struct
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,9 +27,10 @@ FINE_CHUNK_BYTES = 256
 FINE_TEXT_BYTES = 8_192
 """Up to here chunks are fine, beyond it coarse."""
 COARSE_CHUNK_BYTES = 1_024
-ANNOUNCED_BYTES = 12
-WITHDRAWN_BYTES = 8
-"""Of one fact in a batch: u64 link and u32 tokens, or the link alone."""
+ANNOUNCED = struct.Struct("<QI")
+"""One announced chunk in a batch, or in what an index is told: u64 link, u32 tokens, packed."""
+WITHDRAWN = struct.Struct("<Q")
+"""One withdrawn chunk, or one of a chain: u64 link. Link 0 is nobody's and is ignored."""
 
 
 class Uncredited(StrEnum):
@@ -167,7 +169,7 @@ def prefix_bytes(chunks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 class FactBatch:
     """Prefixes that are held from now on, and no longer, in one tier; no link is in both.
 
-    `announced`: 12 bytes each, u64 link and u32 tokens, little-endian. `withdrawn`: u64 links.
+    `announced`: one `ANNOUNCED` after the other. `withdrawn`: of `WITHDRAWN`.
     """
 
     announced: bytes = b""
@@ -177,11 +179,8 @@ class FactBatch:
     def of(announced: Iterable[tuple[int, int]], withdrawn: Iterable[int]) -> FactBatch:
         """From (link, tokens) and from links."""
         return FactBatch(
-            b"".join(
-                link.to_bytes(8, "little") + tokens.to_bytes(4, "little")
-                for link, tokens in announced
-            ),
-            b"".join(link.to_bytes(8, "little") for link in withdrawn),
+            b"".join(ANNOUNCED.pack(*chunk) for chunk in announced),
+            b"".join(map(WITHDRAWN.pack, withdrawn)),
         )
 
 

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from axiom_common.model.prefix import ANNOUNCED, WITHDRAWN
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -32,10 +34,6 @@ HBM, ANY_TIER = 0, 1
 ENGINES_MAX = 16_383
 """Engines are numbers below this. A number may serve another engine once it was cleared."""
 SHARDS = 256
-ANNOUNCED = struct.Struct("<QI")
-"""One announced chunk: u64 link, u32 tokens, packed."""
-WITHDRAWN = struct.Struct("<Q")
-"""One withdrawn chunk, or one of a chain: u64 link. Link 0 is nobody's and is ignored."""
 ROW = struct.Struct("<III")
 """One row of a look-up: u32 engine, u32 entries of the chain that it holds, u32 tokens in them."""
 

@@ -15,7 +15,7 @@ from axiom_common.model.engine import EngineRank, EngineState, GpuState
 from axiom_common.model.ids import EngineId, NodeId, node_of
 from axiom_common.model.outcome import Outcome
 from axiom_common.model.plan import Plan
-from axiom_common.model.prefix import ANNOUNCED_BYTES, WITHDRAWN_BYTES, FactBatch
+from axiom_common.model.prefix import ANNOUNCED, WITHDRAWN, FactBatch
 from axiom_common.state.region_view import NodeBeat
 
 _INFINITE = math.inf
@@ -113,7 +113,7 @@ def check_facts(node: NodeId, engine: EngineId, revision: str, *batches: FactBat
     if len(revision) > TEXT_MAX:
         raise WireError(f"a revision is above {TEXT_MAX} characters")
     for batch in batches:
-        if len(batch.announced) % ANNOUNCED_BYTES or len(batch.withdrawn) % WITHDRAWN_BYTES:
+        if len(batch.announced) % ANNOUNCED.size or len(batch.withdrawn) % WITHDRAWN.size:
             raise WireError("a batch of facts does not end with one")
 
 

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 
 from axiom_common.errors import UnavailableError, WireError
 from axiom_common.model.ids import EngineId, GatewayId, NodeId, RegionId, node_of
+from axiom_common.model.prefix import ANNOUNCED, WITHDRAWN
 from axiom_common.ports.bus import Bus
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.logging import Log
 from axiom_common.state.fact_stream import Deed, Deeds, FactStream
-from axiom_common.state.prefix_index import ANNOUNCED, ANY_TIER, HBM, WITHDRAWN
+from axiom_common.state.prefix_index import ANY_TIER, HBM
 from axiom_common.wire import subjects
 from axiom_common.wire.schemas import FactKind, FactReport, FactRequest, decode, encode
 from axiom_gateway.metrics import GatewayMetrics

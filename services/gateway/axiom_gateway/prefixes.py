@@ -17,12 +17,13 @@ from functools import partial
 from typing import TypeVar
 
 from axiom_common.model.ids import EngineId, NodeId, node_of
+from axiom_common.model.prefix import FactBatch
 from axiom_common.ports.clock import Clock
 from axiom_common.runtime.native import is_native, native_index_or_twin
 from axiom_common.state.fact_requests import FactRequests
 from axiom_common.state.fact_stream import Deed, Deeds, FactStream
 from axiom_common.state.predicted_facts import PredictedFacts
-from axiom_common.state.prefix_index import ANNOUNCED, ANY_TIER, HBM, PrefixIndex
+from axiom_common.state.prefix_index import ANY_TIER, HBM, PrefixIndex
 from axiom_gateway.state import GatewayState
 
 PREDICTED_MAX = 65_536
@@ -227,7 +228,7 @@ class Prefixes:
         index = self.index_of(state.base_model)
         links = [link for link, _ in chunks]
         self._predicted[state.base_model].hold(number, links, self._clock.now_ms())
-        index.apply(number, b"".join(ANNOUNCED.pack(*chunk) for chunk in chunks), b"", HBM)
+        index.apply(number, FactBatch.of(chunks, ()).announced, b"", HBM)
         self._expire(state.base_model)
 
     def disprove(self, engine: EngineId, links: Sequence[int]) -> None:

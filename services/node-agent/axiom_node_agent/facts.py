@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from axiom_common.model.ids import EngineId, NodeId, RegionId
-from axiom_common.model.prefix import ANNOUNCED_BYTES, WITHDRAWN_BYTES, FactBatch, FactChanges
+from axiom_common.model.prefix import ANNOUNCED, WITHDRAWN, FactBatch, FactChanges
 from axiom_common.wire.schemas import FactKind, FactReport
 
 TICK_MS = 50.0
@@ -124,10 +124,10 @@ def in_parts(changes: FactChanges, bytes_max: int = PART_BYTES) -> list[FactChan
     parts: list[list[bytes]] = [[b"", b"", b"", b""]]
     room = bytes_max
     told = (
-        (changes.any_tier.withdrawn, WITHDRAWN_BYTES),
-        (changes.hbm.withdrawn, WITHDRAWN_BYTES),
-        (changes.hbm.announced, ANNOUNCED_BYTES),
-        (changes.any_tier.announced, ANNOUNCED_BYTES),
+        (changes.any_tier.withdrawn, WITHDRAWN.size),
+        (changes.hbm.withdrawn, WITHDRAWN.size),
+        (changes.hbm.announced, ANNOUNCED.size),
+        (changes.any_tier.announced, ANNOUNCED.size),
     )
     for place, (facts, size) in enumerate(told):
         start = 0
