@@ -9,11 +9,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from axiom_cli.bench.rounds import figures_table, least, measured
+from axiom_cli.bench.rounds import in_turns, show
 from axiom_cli.machine import commit, machine
-from axiom_cli.output import print_figures, progress_console, table_console
-from axiom_common.drivers.system_clock import SystemClock
-from axiom_common.runtime.native import is_native, which_runs
+from axiom_common.runtime.native import is_native
 
 NATIVE, TWIN = "native", "python"
 RENDERING = "rendering"
@@ -35,29 +33,17 @@ class DecideBenchOptions:
 
 def bench_decide(options: DecideBenchOptions) -> None:
     """Measure and print. UnavailableError when one of them fails."""
-    console = progress_console()
-    console.print(which_runs(), style="dim")
-    clock = SystemClock()
-    began_ms = clock.now_ms()
-    rounds: dict[str, list[dict[str, Any]]] = {
-        kind: [] for kind in ((NATIVE, TWIN) if is_native() else (TWIN,))
-    }
-    rounds[RENDERING] = []
+    found = in_turns(lambda: _commands(options), options.rounds)
+    show(figures_of(options, found.of_each, seconds=found.seconds), as_json=options.as_json)
+
+
+def _commands(options: DecideBenchOptions) -> dict[str, list[str]]:
+    """Of those that can be measured here."""
     sizes = [str(size) for size in (options.engines, options.adapters, options.chunks)]
     python = [sys.executable, "-m"]
-    for number in range(options.rounds):
-        for kind in rounds:
-            console.print(f"round {number + 1}: {kind}", style="dim")
-            work = ["axiom_cli.bench.decide_work", kind, *sizes]
-            if kind == RENDERING:
-                work = ["axiom_cli.bench.rendering_work"]
-            rounds[kind].append(measured(kind, [*python, *work]))
-    of_each = {kind: least(figures) for kind, figures in rounds.items()}
-    figures = figures_of(options, of_each, seconds=(clock.now_ms() - began_ms) / 1e3)
-    if options.as_json:
-        print_figures(figures)
-    else:
-        table_console().print(figures_table(figures))
+    kinds = (NATIVE, TWIN) if is_native() else (TWIN,)
+    work = {kind: [*python, "axiom_cli.bench.decide_work", kind, *sizes] for kind in kinds}
+    return {**work, RENDERING: [*python, "axiom_cli.bench.rendering_work"]}
 
 
 def figures_of(

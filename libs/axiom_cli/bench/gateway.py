@@ -252,32 +252,27 @@ async def _measure_axiom(
     """All steps at a gateway that tells of its requests; then one like it and one that does not
     tell, both started for it, in turns."""
     specs, core = adapter_specs(bench.options.adapters), bench.cores.others
-    names = (AXIOM, TOLD, UNTOLD)
-    ports = stack.enter_context(reserved_ports([(n, 0) for n in (*names, "ops", "told-ops")]))
+    names = (AXIOM, TOLD, UNTOLD, "ops", "told-ops")
+    ports = stack.enter_context(reserved_ports([(name, 0) for name in names]))
     spans = await stack.enter_async_context(collector())
     gateways = await stack.enter_async_context(region(folder, engine_ports, specs, core=core))
     telling = {"otlp_endpoint": spans.url, "trace_ratio": telemetry_cost.TRACE_RATIO}
-    routers = {
-        AXIOM: gateways.router(
-            AXIOM, AXIOM_MODULE, port=ports[AXIOM], **telling, ops_port=ports["ops"]
-        ),
-        TOLD: gateways.router(
-            TOLD, AXIOM_MODULE, port=ports[TOLD], **telling, ops_port=ports["told-ops"]
-        ),
-        UNTOLD: gateways.router(UNTOLD, UNTOLD_MODULE, port=ports[UNTOLD]),
-    }
-    started = {}
-    for name, router in routers.items():
-        started[name] = await _start(bench, name, router, folder, stack)
-        if name == AXIOM:
-            await declare(gateways.target(router), specs, len(engine_ports))
-        await _until_answers(bench, name, started[name])
-        if name == AXIOM:
-            measured = await _steps(bench, name, started[name])
-        else:
-            await put_load(bench.tools, router.port, _load(bench, STEPS["small"]))
+
+    async def started(name: str, module: str, **settings: object) -> _Started:
+        router = gateways.router(name, module, port=ports[name], **settings)
+        return await _start(bench, name, router, folder, stack)
+
+    axiom = await started(AXIOM, AXIOM_MODULE, **telling, ops_port=ports["ops"])
+    await declare(gateways.target(axiom.router), specs, len(engine_ports))
+    await _until_answers(bench, AXIOM, axiom)
+    measured = await _steps(bench, AXIOM, axiom)
+    told = await started(TOLD, AXIOM_MODULE, **telling, ops_port=ports["told-ops"])
+    untold = await started(UNTOLD, UNTOLD_MODULE)
+    for name, one in ((TOLD, told), (UNTOLD, untold)):
+        await _until_answers(bench, name, one)
+        await put_load(bench.tools, one.router.port, _load(bench, STEPS["small"]))
     metrics_url = f"http://{HOST}:{ports['told-ops']}/metrics"
-    measured |= await _in_turns(bench, started[TOLD], started[UNTOLD], metrics_url)
+    measured |= await _in_turns(bench, told, untold, metrics_url)
     if not spans.spans:
         raise UnavailableError("no span came to the collector: the gateway told of no request")
     return measured

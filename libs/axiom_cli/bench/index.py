@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from axiom_cli.bench.rounds import WITHIN_S, figures_table, least, measured
+from axiom_cli.bench.rounds import WITHIN_S, in_turns, show
 from axiom_cli.machine import commit, machine
-from axiom_cli.output import print_figures, progress_console, table_console
-from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
-from axiom_common.runtime.native import is_native, which_runs
+from axiom_common.runtime.native import is_native
 
 MESSAGES_PER_S = 100_000
 SECONDS_BESIDE = 2
@@ -54,22 +52,8 @@ class IndexBenchOptions:
 
 def bench_index(options: IndexBenchOptions) -> None:
     """Measure and print. UnavailableError when one of them fails."""
-    console = progress_console()
-    console.print(which_runs(), style="dim")
-    clock = SystemClock()
-    began_ms = clock.now_ms()
-    commands = _commands(options)
-    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
-    for number in range(options.rounds):
-        for name, command in commands.items():
-            console.print(f"round {number + 1}: {name}", style="dim")
-            rounds[name].append(measured(name, command))
-    of_each = {name: least(figures) for name, figures in rounds.items()}
-    figures = figures_of(options, of_each, seconds=(clock.now_ms() - began_ms) / 1e3)
-    if options.as_json:
-        print_figures(figures)
-    else:
-        table_console().print(figures_table(figures))
+    found = in_turns(lambda: _commands(options), options.rounds)
+    show(figures_of(options, found.of_each, seconds=found.seconds), as_json=options.as_json)
 
 
 def _commands(options: IndexBenchOptions) -> dict[str, list[str]]:

@@ -7,14 +7,49 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from axiom_cli.output import plain_table
+from axiom_cli.output import plain_table, print_figures, progress_console, table_console
+from axiom_common.drivers.system_clock import SystemClock
 from axiom_common.errors import UnavailableError
+from axiom_common.runtime.native import which_runs
 
 WITHIN_S = 600.0
+
+
+class Rounds(NamedTuple):
+    """The least of each figure, by name, and how long all took."""
+
+    of_each: dict[str, dict[str, Any]]
+    seconds: float
+
+
+def in_turns(commands_of: Callable[[], Mapping[str, list[str]]], rounds: int) -> Rounds:
+    """Make all commands and run them in turns, so often, and say so; UnavailableError when one
+    fails."""
+    console = progress_console()
+    console.print(which_runs(), style="dim")
+    clock = SystemClock()
+    began_ms = clock.now_ms()
+    commands = commands_of()
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
+    for number in range(rounds):
+        for name, command in commands.items():
+            console.print(f"round {number + 1}: {name}", style="dim")
+            found[name].append(measured(name, command))
+    of_each = {name: least(figures) for name, figures in found.items()}
+    return Rounds(of_each, (clock.now_ms() - began_ms) / 1e3)
+
+
+def show(figures: dict[str, Any], *, as_json: bool) -> None:
+    """Print what was measured, for scripts or for people."""
+    if as_json:
+        print_figures(figures)
+    else:
+        table_console().print(figures_table(figures))
 
 
 def measured(name: str, command: list[str]) -> dict[str, Any]:
