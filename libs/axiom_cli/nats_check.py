@@ -93,7 +93,7 @@ def _shut_out(url: str, error: Exception, credentials: NatsCredentials) -> Check
             wrong="put the public key of this seed into users.conf with `axiom nats config`, and "
             "reload the servers",
         )
-    if isinstance(error, ConnectionResetError | ssl.SSLError):
+    if isinstance(error, ConnectionResetError | BrokenPipeError | ssl.SSLError):
         return _wants(
             f"{url} ends the connection: {cause}",
             given=credentials.cert_file is not None,
