@@ -1,0 +1,1 @@
+"""The event model of a fleet: routing quality, measured in virtual time."""
