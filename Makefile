@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e '.[embedded,dev]'
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e '.[embedded,sim,dev]'
 	@touch $@
 
 # Without it everything works, and the decision's data structures run in Python.
