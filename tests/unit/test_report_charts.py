@@ -9,7 +9,6 @@ import pytest
 
 from axiom_cli.report.charts import (
     HEIGHT,
-    WIDTH,
     BarChart,
     LineChart,
     Mark,
@@ -17,9 +16,11 @@ from axiom_cli.report.charts import (
     bar_chart,
     legend,
     line_chart,
-    number,
 )
+from axiom_cli.report.heat import SHADES, HeatMap, bounds_for, heat_legend, heat_map
+from axiom_cli.report.rows import DotChart, RowBarChart, dot_chart, dot_legend, row_bar_chart
 from axiom_cli.report.scales import linear_scale, log_scale, time_scale
+from axiom_cli.report.svg import WIDTH, number
 
 
 @pytest.mark.parametrize("high", [0.0, 0.003, 1.0, 7, 9.99, 10, 123, 4_700, 1e7])
@@ -134,3 +135,70 @@ def test_a_legend_names_each_series_with_its_own_dash() -> None:
     assert "&lt;b&gt;" in html
     root = ElementTree.fromstring(html)
     assert len({path.get("stroke-dasharray") for path in root.iter("path")}) == 2
+
+
+def test_a_dot_chart_has_a_row_each_and_marks_for_bounds() -> None:
+    chart = DotChart(
+        title="TTFT <of> policies",
+        x_label="ms",
+        rows=("axiom", "aff", "nobody"),
+        kinds=("p50", "p90", "p99"),
+        values=((40.0, 90.0, 400.0), (60.0, None, 9_000.0), (None, None, None)),
+        marks=(Mark(at=35.0, name="floor"),),
+        marked="axiom",
+    )
+    root = ElementTree.fromstring(dot_chart(chart))
+    assert len(root.findall("circle")) == 2
+    assert len([one for one in root.findall("line") if one.get("class") == "mark"]) == 1
+    texts = [one.text for one in root.findall("text")]
+    assert {"axiom", "aff", "nobody", "none", "floor", "400", "9,000"} <= set(texts)
+    marked = [one.text for one in root.findall("text") if "marked" in (one.get("class") or "")]
+    assert marked == ["axiom"]
+    assert ElementTree.fromstring(dot_legend(chart.kinds)).tag == "ul"
+
+
+def test_dots_at_zero_lie_on_the_left_end_of_a_log_scale() -> None:
+    chart = DotChart(title="t", x_label="x", rows=("a",), kinds=("k",), values=((0.0,),))
+    (dot,) = ElementTree.fromstring(dot_chart(chart)).findall("circle")
+    assert float(dot.get("cx") or 0) == pytest.approx(150, abs=1)
+
+
+def test_bars_of_shares_stay_inside_and_tell_their_value() -> None:
+    chart = RowBarChart(
+        title="goodput",
+        x_label="share",
+        rows=("axiom", "aff", "none"),
+        values=(0.987, 1.0, None),
+        marks=(Mark(at=1.0, name="bound"),),
+        marked="axiom",
+    )
+    root = ElementTree.fromstring(row_bar_chart(chart))
+    bars = root.findall("rect")
+    assert len(bars) == 2
+    ends = [float(bar.get("x") or 0) + float(bar.get("width") or 0) for bar in bars]
+    assert all(end <= WIDTH for end in ends)
+    assert "98.7 %" in [one.text for one in root.findall("text")]
+
+
+def test_a_heat_map_joins_equal_neighbours() -> None:
+    heat = HeatMap(
+        title="residency",
+        x_label="s",
+        end=60.0,
+        rows=("a", "b"),
+        levels=((1, 1, 0, 4), (0, 0, 0, 0)),
+        bounds=bounds_for(4),
+    )
+    root = ElementTree.fromstring(heat_map(heat))
+    cells = [one for one in root.findall("rect") if "heat" in (one.get("class") or "")]
+    assert [one.get("class") for one in cells] == ["heat h1", "heat h4"]
+    assert ElementTree.fromstring(heat_legend(heat.bounds, "engines")).tag == "ul"
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 5, 6, 16, 100, 625])
+def test_bounds_of_shades_rise(most: int) -> None:
+    bounds = bounds_for(most)
+    assert len(bounds) == SHADES - 1
+    assert list(bounds) == sorted(set(bounds))
+    assert bounds[0] >= 2
+    assert bounds[-1] <= max(5, most)

@@ -15,9 +15,9 @@ from axiom_cli.report.charts import (
     bar_chart,
     legend,
     line_chart,
-    number,
 )
 from axiom_cli.report.page import Section, figure, page, table
+from axiom_cli.report.svg import number
 
 TABLE_HEAD = (
     "policy",

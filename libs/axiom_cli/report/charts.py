@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from html import escape
 
 from axiom_cli.report.scales import Scale, linear_scale, log_scale, time_scale
+from axiom_cli.report.svg import WIDTH, frame, number, percent, text
 
-WIDTH = 720
 HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 62, 28, 14, 44
 MARK_TURNS = 0.8
@@ -71,17 +71,18 @@ def line_chart(chart: LineChart) -> str:
     lines = [_drawable(series, chart) for series in chart.series]
     points = [point for line in lines for point in line]
     if not points:
-        return _frame(chart.title, [_text(WIDTH / 2, HEIGHT / 2, "no data", anchor="middle")])
+        nothing = text(WIDTH / 2, HEIGHT / 2, "no data", anchor="middle")
+        return frame(chart.title, [nothing], height=HEIGHT)
     x = _x_scale([p[0] for p in points], log=chart.x_log)
     y = _y_scale([p[1] for p in points], chart)
-    body = [*_axes(x, y, chart.x_label, chart.y_label, _percent if chart.y_share else number)]
+    body = [*_axes(x, y, chart.x_label, chart.y_label, percent if chart.y_share else number)]
     for index, mark in enumerate(chart.marks):
         body += _mark(x(mark.at), mark.name, row=index)
     for index in reversed(range(len(lines))):
         path = _path([(x(px), y(py)) for px, py in lines[index]], step=chart.step)
         dash = f' stroke-dasharray="{DASHES[index]}"' if DASHES[index] else ""
         body.append(f'<path class="line s{index}" d="{path}"{dash}/>')
-    return _frame(chart.title, body)
+    return frame(chart.title, body, height=HEIGHT)
 
 
 def bar_chart(chart: BarChart) -> str:
@@ -93,7 +94,7 @@ def bar_chart(chart: BarChart) -> str:
     bar_px = min(38.0, group_px * 0.8 / max(1, len(chart.series)))
     for g, group in enumerate(chart.groups):
         middle = LEFT + (g + 0.5) * group_px
-        body.append(_text(middle, _bottom() + 17, group, anchor="middle"))
+        body.append(text(middle, _bottom() + 17, group, anchor="middle"))
         start = middle - bar_px * len(chart.series) / 2
         for s in range(len(chart.series)):
             value = chart.values[s][g]
@@ -102,8 +103,8 @@ def bar_chart(chart: BarChart) -> str:
                 f'<rect class="bar s{s}" x="{left + 1:.1f}" y="{top:.1f}" '
                 f'width="{bar_px - 2:.1f}" height="{_bottom() - top:.1f}"/>'
             )
-            body.append(_text(left + bar_px / 2, top - 4, number(value), "value", "middle"))
-    return _frame(chart.title, body)
+            body.append(text(left + bar_px / 2, top - 4, number(value), "value", "middle"))
+    return frame(chart.title, body, height=HEIGHT)
 
 
 def legend(names: Sequence[str], *, bars: bool = False) -> str:
@@ -117,17 +118,6 @@ def legend(names: Sequence[str], *, bars: bool = False) -> str:
         key = f'<svg class="key" viewBox="0 0 34 12" aria-hidden="true">{sample}</svg>'
         items.append(f"<li>{key}{escape(name)}</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
-
-
-def number(value: float) -> str:
-    """A value as people read it: 12,300, 830, 4.2, 0.05."""
-    if value and abs(value) < 1:
-        return f"{value:.2g}"
-    return f"{value:,.0f}" if abs(value) >= 20 or value == int(value) else f"{value:.1f}"
-
-
-def _percent(value: float) -> str:
-    return f"{value * 100:.0f} %"
 
 
 def _drawable(series: Series, chart: LineChart) -> list[tuple[float, float]]:
@@ -157,19 +147,19 @@ def _axes(
 ) -> list[str]:
     body = _y_axis(y, y_label, y_text)
     for tick in x.ticks:
-        body.append(_text(x(tick), _bottom() + 17, number(tick), anchor="middle"))
-    body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis", "middle"))
+        body.append(text(x(tick), _bottom() + 17, number(tick), anchor="middle"))
+    body.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis", "middle"))
     return body
 
 
-def _y_axis(y: Scale, label: str, text: Callable[[float], str]) -> list[str]:
+def _y_axis(y: Scale, label: str, shown: Callable[[float], str]) -> list[str]:
     body = []
     for tick in y.ticks:
         at = y(tick)
         body.append(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
         )
-        body.append(_text(LEFT - 7, at + 4, text(tick), anchor="end"))
+        body.append(text(LEFT - 7, at + 4, shown(tick), anchor="end"))
     middle = (TOP + _bottom()) / 2
     body.append(
         f'<text class="axis" text-anchor="middle" transform="translate(14 {middle:.0f}) '
@@ -182,8 +172,8 @@ def _mark(at_px: float, name: str, *, row: int) -> list[str]:
     line = f'<line class="mark" x1="{at_px:.1f}" x2="{at_px:.1f}" y1="{TOP}" y2="{_bottom()}"/>'
     y_px = TOP + 9 + 12 * row
     if at_px > MARK_TURNS * WIDTH:
-        return [line, _text(at_px - 4, y_px, name, "mark", "end")]
-    return [line, _text(at_px + 4, y_px, name, "mark")]
+        return [line, text(at_px - 4, y_px, name, "mark", "end")]
+    return [line, text(at_px + 4, y_px, name, "mark")]
 
 
 def _path(points: Sequence[tuple[float, float]], *, step: bool) -> str:
@@ -196,19 +186,6 @@ def _path(points: Sequence[tuple[float, float]], *, step: bool) -> str:
         else:
             parts.append(f"L{x:.1f} {y:.1f}")
     return "".join(parts)
-
-
-def _text(x: float, y: float, text: str, kind: str = "tick", anchor: str = "start") -> str:
-    return (
-        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-    )
-
-
-def _frame(title: str, body: Sequence[str]) -> str:
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(title)}">{"".join(body)}</svg>'
-    )
 
 
 def _bottom() -> int:

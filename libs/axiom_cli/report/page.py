@@ -83,6 +83,12 @@ figure{margin:0;padding:1rem;background:var(--card);border:1px solid var(--grid)
 .chart text{font-size:12px;fill:var(--soft);font-family:inherit}
 .chart text.value{fill:var(--ink);font-size:11px}
 .chart text.mark{font-size:11px}
+.chart text.name{fill:var(--ink)}
+.chart text.name.marked{font-weight:650}
+.span{stroke-width:2;opacity:.45}
+.ground{fill:var(--page)}
+.heat{fill:var(--s2)}
+.h1{opacity:.22}.h2{opacity:.4}.h3{opacity:.6}.h4{opacity:.8}
 .grid{stroke:var(--grid);stroke-width:1}
 .mark{stroke:var(--mark);stroke-width:1;stroke-dasharray:2 2}
 .chart text.mark{stroke:none;fill:var(--soft)}

@@ -1,0 +1,1 @@
+"""The exam: scenarios run under policies and bounds, over many processes, and their figures."""
