@@ -41,7 +41,7 @@ from axiom_common.state.prefix_index import (
     PrefixIndexTwin,
     shard_of,
 )
-from axiom_sim.workload.traces import shipped_azure
+from axiom_sim.workload.traces import azure_slice
 
 CHUNKS = [0, 1, 2, 3, 1 << 56, (1 << 56) + 1, 5 << 56, (5 << 56) + 9, 2**64 - 1, 2**64 - 2]
 """Hashes of four shards, and the one that is nobody's."""
@@ -319,7 +319,7 @@ def test_shards_are_loaded_alike_by_the_prompts_of_a_trace() -> None:
     rng = random.Random(21)
     words = [b" %x" % n for n in range(50_000)]
     links = links_of(
-        b"".join(rng.choices(words, k=request.prompt_tokens)) for request in shipped_azure()[:500]
+        b"".join(rng.choices(words, k=request.prompt_tokens)) for request in azure_slice()[:500]
     )
     assert len(links) > 5_000
     assert_shards_are_loaded_alike(links)

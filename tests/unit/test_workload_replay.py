@@ -13,8 +13,8 @@ from axiom_sim.workload.replay import ReplayShape, popularity, replay
 from axiom_sim.workload.traces import (
     ClientRate,
     TracedRequest,
-    shipped_azure,
-    shipped_servegen,
+    azure_slice,
+    servegen_slice,
 )
 
 SHAPE = ReplayShape(
@@ -27,7 +27,7 @@ SHAPE = ReplayShape(
 
 
 def test_the_run_has_the_rate_the_span_and_the_caps_that_were_asked_for() -> None:
-    requests = replay(shipped_azure(), popularity(shipped_servegen(), 24), SHAPE, Random(7))
+    requests = replay(azure_slice(), popularity(servegen_slice(), 24), SHAPE, Random(7))
     assert len(requests) == 400
     assert requests[0].at_ms == 0
     assert 39_000 < requests[-1].at_ms < 40_000
@@ -38,8 +38,8 @@ def test_the_run_has_the_rate_the_span_and_the_caps_that_were_asked_for() -> Non
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
-    windows = popularity(shipped_servegen(), 24)
-    trace = shipped_azure()
+    windows = popularity(servegen_slice(), 24)
+    trace = azure_slice()
     assert replay(trace, windows, SHAPE, Random(1)) == replay(trace, windows, SHAPE, Random(1))
     assert replay(trace, windows, SHAPE, Random(1)) != replay(trace, windows, SHAPE, Random(2))
 
@@ -64,12 +64,16 @@ def test_a_flip_gives_every_rank_another_adapter() -> None:
         assert top not in after
 
 
+def client_rate(*, client: int, at_s: float, rate_rps: float) -> ClientRate:
+    return ClientRate(client=client, at_s=at_s, rate_rps=rate_rps, gaps="Gamma", shape=1.0)
+
+
 def test_popularity_takes_the_busiest_clients_and_follows_the_windows() -> None:
     rates = [
-        ClientRate(client=9, at_s=0, rate_rps=6),
-        ClientRate(client=4, at_s=0, rate_rps=2),
-        ClientRate(client=4, at_s=600, rate_rps=3),
-        ClientRate(client=1, at_s=600, rate_rps=0.5),
+        client_rate(client=9, at_s=0, rate_rps=6),
+        client_rate(client=4, at_s=0, rate_rps=2),
+        client_rate(client=4, at_s=600, rate_rps=3),
+        client_rate(client=1, at_s=600, rate_rps=0.5),
     ]
     assert popularity(rates, 2) == ((0.75, 0.25), (0.0, 1.0))
 
@@ -88,9 +92,9 @@ def test_more_or_fewer_requests_than_the_trace_can_give_are_refused(duration_ms:
         duration_ms=duration_ms, rate_rps=10, prompt_tokens_max=1, output_tokens_max=1
     )
     with pytest.raises(InvalidInputError, match="the trace has 5002"):
-        replay(shipped_azure(), [(1.0,)], shape, Random(0))
+        replay(azure_slice(), [(1.0,)], shape, Random(0))
 
 
 def test_more_adapters_than_clients_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="clients"):
-        popularity(shipped_servegen(), 1000)
+        popularity(servegen_slice(), 1000)

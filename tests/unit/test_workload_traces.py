@@ -9,18 +9,18 @@ import pytest
 
 from axiom_common.errors import InvalidInputError
 from axiom_sim.workload.traces import (
+    azure_slice,
     parse_azure,
     parse_servegen,
-    shipped_azure,
-    shipped_servegen,
+    servegen_slice,
 )
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 SERVEGEN = "client,t_s,rate_rps,cv,arrival,p1,p2\n"
 
 
-def test_the_shipped_azure_slice_is_fifteen_minutes_of_plausible_requests() -> None:
-    trace = shipped_azure()
+def test_the_slice_of_azure_is_fifteen_minutes_of_plausible_requests() -> None:
+    trace = azure_slice()
     assert len(trace) == 5002
     assert trace[0].at_ms == 0
     assert 890_000 < trace[-1].at_ms < 900_000
@@ -29,8 +29,8 @@ def test_the_shipped_azure_slice_is_fifteen_minutes_of_plausible_requests() -> N
     assert min(r.output_tokens for r in trace) >= 1
 
 
-def test_the_shipped_servegen_slice_is_six_windows_of_ten_minutes() -> None:
-    rates = shipped_servegen()
+def test_the_slice_of_servegen_is_six_windows_of_ten_minutes() -> None:
+    rates = servegen_slice()
     starts = sorted({r.at_s for r in rates})
     assert [b - a for a, b in itertools.pairwise(starts)] == [600.0] * 5
     assert all(r.rate_rps > 0 for r in rates)

@@ -21,7 +21,7 @@ from random import Random
 
 from axiom_cli.demo.client import TimedBody
 from axiom_sim.workload.replay import ReplayRequest, ReplayShape, popularity, replay
-from axiom_sim.workload.traces import shipped_azure, shipped_servegen
+from axiom_sim.workload.traces import azure_slice, servegen_slice
 
 WARM_UP_MS_MAX = 6_000.0
 WARM_UP_SHARE = 0.4
@@ -56,8 +56,8 @@ def demo_plan(adapters: Sequence[str], *, seconds: float, seed: int) -> DemoPlan
     flip_ms = warm_up_ms + window_ms / 2
     rng = Random(seed)
     requests = replay(
-        shipped_azure(),
-        popularity(shipped_servegen(), len(adapters)),
+        azure_slice(),
+        popularity(servegen_slice(), len(adapters)),
         ReplayShape(
             duration_ms=warm_up_ms + window_ms,
             rate_rps=RATE_RPS,
