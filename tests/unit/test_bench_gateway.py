@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from axiom_cli.bench.document import BEGIN, END, write_section
+from axiom_cli.bench.document import SECTION, section, write_section
 from axiom_cli.bench.gateway import Measured, Round, figures_of
 from axiom_cli.bench.telemetry_cost import in_turns
 from axiom_cli.bench.tools import LoadResult
@@ -90,15 +90,16 @@ TOLD = {
 
 def test_a_document_gets_the_figures_between_its_marks_and_keeps_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.md"
-    path.write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_section(path, TOLD, "axiom bench gateway")
+    begin, end = f"<!-- {SECTION}: begin -->", f"<!-- {SECTION}: end -->"
+    path.write_text(f"# Before\n{begin}\nold\n{end}\nafter\n")
+    write_section(path, SECTION, section(TOLD, "axiom bench gateway"))
     text = path.read_text()
     assert text.startswith("# Before\n")
-    assert text.endswith(f"{END}\nafter\n")
+    assert text.endswith(f"{end}\nafter\n")
     assert "old" not in text
     assert "| nginx | 10 |" in text
     assert "Lost: a small request costs Axiom 15.0 times nginx's." in text
-    write_section(path, TOLD, "axiom bench gateway")
+    write_section(path, SECTION, section(TOLD, "axiom bench gateway"))
     assert path.read_text() == text
 
 
@@ -106,5 +107,5 @@ def test_a_document_without_marks_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.md"
     path.write_text("nothing")
     with pytest.raises(InvalidInputError):
-        write_section(path, TOLD, "axiom bench gateway")
+        write_section(path, SECTION, section(TOLD, "axiom bench gateway"))
     assert path.read_text() == "nothing"

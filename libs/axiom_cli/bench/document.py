@@ -1,4 +1,4 @@
-"""The gateway's figures as a section of a Markdown document, and what they say of Axiom."""
+"""Figures as a section of a Markdown document; the gateway's, and what they say of Axiom."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from axiom_common.errors import InvalidInputError
 
-BEGIN, END = "<!-- gateway figures: begin -->", "<!-- gateway figures: end -->"
+SECTION = "gateway figures"
 OURS = "axiom"
 _HEADS = {
     "cpu_us_small": "small",
@@ -23,18 +23,30 @@ _HEADS = {
 }
 
 
-def write_section(path: Path, told: Mapping[str, Any], command: str) -> None:
-    """Replace what stands between the two marks; InvalidInputError where they are not."""
+def write_section(path: Path, name: str, body: str) -> None:
+    """Replace what stands between the two marks of that name; InvalidInputError where they are
+    not."""
+    before, begin, end, after = _around(path, name)
+    path.write_text(f"{before}{begin}\n{body}\n{end}{after}", encoding="utf-8")
+
+
+def check_section(path: Path, name: str) -> None:
+    """InvalidInputError now, where `write_section` would raise it after all was measured."""
+    _around(path, name)
+
+
+def _around(path: Path, name: str) -> tuple[str, str, str, str]:
+    """What stands before the first mark, the marks, what stands after the second."""
+    begin_mark, end_mark = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"can't read {path}: {error}", path="document") from error
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
     if not (begin and end):
-        raise InvalidInputError(f"{path} has no {BEGIN} and {END}", path="document")
-    body = section(told, command)
-    path.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
+        raise InvalidInputError(f"{path} has no {begin_mark} and {end_mark}", path="document")
+    return before, begin, end, after
 
 
 def section(told: Mapping[str, Any], command: str) -> str:

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from axiom_cli.bench import telemetry_cost
 from axiom_cli.bench.collector import collector
-from axiom_cli.bench.document import write_section
+from axiom_cli.bench.document import SECTION, section, write_section
 from axiom_cli.bench.peers import MODEL, PEERS, Router, Setting
 from axiom_cli.bench.processes import Cores, Running, running, take_cores
 from axiom_cli.bench.region import adapter_specs, declare, region
@@ -154,7 +154,7 @@ async def bench_gateway(options: GatewayBenchOptions) -> None:
         "repeats": options.rounds,
     }
     if options.document is not None:
-        write_section(options.document, result, _command(options))
+        write_section(options.document, SECTION, section(result, _command(options)))
     if options.as_json:
         print_figures(result)
     else:

@@ -27,9 +27,11 @@ class Rounds(NamedTuple):
     seconds: float
 
 
-def in_turns(commands_of: Callable[[], Mapping[str, list[str]]], rounds: int) -> Rounds:
+def in_turns(
+    commands_of: Callable[[], Mapping[str, list[str]]], rounds: int, *, within_s: float = WITHIN_S
+) -> Rounds:
     """Make all commands and run them in turns, so often, and say so; UnavailableError when one
-    fails."""
+    fails or takes longer than `within_s`."""
     console = progress_console()
     console.print(which_runs(), style="dim")
     clock = SystemClock()
@@ -39,7 +41,7 @@ def in_turns(commands_of: Callable[[], Mapping[str, list[str]]], rounds: int) ->
     for number in range(rounds):
         for name, command in commands.items():
             console.print(f"round {number + 1}: {name}", style="dim")
-            found[name].append(measured(name, command))
+            found[name].append(measured(name, command, within_s=within_s))
     of_each = {name: least(figures) for name, figures in found.items()}
     return Rounds(of_each, (clock.now_ms() - began_ms) / 1e3)
 
@@ -52,10 +54,10 @@ def show(figures: dict[str, Any], *, as_json: bool) -> None:
         table_console().print(figures_table(figures))
 
 
-def measured(name: str, command: list[str]) -> dict[str, Any]:
+def measured(name: str, command: list[str], *, within_s: float = WITHIN_S) -> dict[str, Any]:
     """The JSON object that the command prints; UnavailableError when it fails."""
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=True)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=True)
         figures: dict[str, Any] = json.loads(ran.stdout)
     except subprocess.CalledProcessError as error:
         raise UnavailableError(f"{name} failed: {error.stderr[-500:]}") from error

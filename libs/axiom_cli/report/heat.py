@@ -62,7 +62,7 @@ def heat_legend(bounds: tuple[int, int, int, int], what: str) -> str:
         name = f"{low}" if low == high else f"{low} to {high}" if high else f"{low} or more"
         sample = f'<rect class="heat h{shade}" x="11" y="0" width="12" height="12"/>'
         key = f'<svg class="key" viewBox="0 0 34 12" aria-hidden="true">{sample}</svg>'
-        items.append(f"<li>{key}{name}{f' {what}' if shade == 1 else ''}</li>")
+        items.append(f"<li>{key}{name}{f' {what}' if shade == SHADES else ''}</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 

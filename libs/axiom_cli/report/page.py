@@ -49,10 +49,13 @@ def table(
     )
 
 
-def figure(chart: str, *, legend: str, data: str) -> str:
-    """A chart with its key, and its numbers as a table for those who can't see it."""
+def figure(chart: str, *, legend: str, data: str, caption: str = "") -> str:
+    """A chart with its key, and its numbers as a table for those who can't see it. `caption` is
+    for one of several in a section."""
+    said = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
-        f"<figure>{legend}{chart}<details><summary>The numbers</summary>{data}</details></figure>"
+        f"<figure>{said}{legend}{chart}"
+        f"<details><summary>The numbers</summary>{data}</details></figure>"
     )
 
 
@@ -79,6 +82,8 @@ thead th{font-weight:600;font-size:.85rem;color:var(--soft)}
 tr.marked{background:var(--tint)}
 tr.marked th,tr.marked td{font-weight:650}
 figure{margin:0;padding:1rem;background:var(--card);border:1px solid var(--grid);border-radius:8px}
+figure+figure{margin-top:1rem}
+figcaption{font-weight:600;margin-bottom:.4rem}
 .chart{display:block;width:100%;height:auto}
 .chart text{font-size:12px;fill:var(--soft);font-family:inherit}
 .chart text.value{fill:var(--ink);font-size:11px}

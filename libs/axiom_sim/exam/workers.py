@@ -66,6 +66,13 @@ CarryOut = Callable[[T, Callable[[float], None]], R]
 """Carries out a task, telling how much of it is done; a module's function, for it is pickled."""
 
 
+def cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def carry_out_all(
     tasks: Sequence[T], carry_out: CarryOut[T, R], *, processes: int, listener: Listener[R]
 ) -> None:

@@ -1,0 +1,1 @@
+"""What `axiom sim` shows: tables, the report, the section of a document, progress."""
