@@ -66,7 +66,7 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _encoded(line: _Head | _Line) -> bytes:
+def _encoded(line: msgspec.Struct) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
